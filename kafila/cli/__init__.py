@@ -1,0 +1,66 @@
+"""The `kafila` command: verbs are imported when they are called, so start-up stays instant."""
+
+import importlib
+import sys
+
+import click
+
+from kafila import __version__
+from kafila.errors import INTERRUPTED, KafilaError
+
+VERBS = {
+    "probe": "Measure this machine, alone or with the other members of a session.",
+    "plan": "Divide a model over the members that probed; print the plan.",
+    "check": "Re-derive a plan after an edit and say whether it is still admitted.",
+    "serve": "Serve a plan as one of its members.",
+    "rendezvous": "Run the server through which members meet.",
+    "demo": "Rendezvous, three members and a chat on this machine, in one command.",
+}
+
+
+class _Verbs(click.Group):
+    """A group whose commands live in `kafila.cli.<verb>` under the verb's own name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"kafila.cli.{cmd_name}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.command(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: kafila probe --model demo; kafila plan > plan.yaml; kafila serve plan.yaml",
+)
+@click.version_option(__version__, prog_name="kafila")
+def cli() -> None:
+    """Serve a large language model on the few machines you trust."""
+
+
+def main() -> None:
+    """Entry point: every expected failure is one line on stderr and its documented exit code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("kafila: interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except KafilaError as error:
+        click.echo(f"kafila: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        click.echo("kafila: interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,1 @@
+"""One UDP socket and all that shares it: identity, QUIC, paths, edges."""

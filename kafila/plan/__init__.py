@@ -1,0 +1,1 @@
+"""The planner: pure functions on plain values. No I/O, no clock, no asyncio, no JAX."""

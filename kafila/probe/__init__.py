@@ -1,0 +1,1 @@
+"""Measure this machine and write what was measured."""

@@ -1,0 +1,1 @@
+"""The server through which members meet, and its client."""

@@ -1,0 +1,1 @@
+"""How host and members meet: code, SPAKE2, reports, and the edges of a plan."""

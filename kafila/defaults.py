@@ -16,6 +16,19 @@ API_PORT: Final = 8210
 RENDEZVOUS_PORT: Final = 4710
 """Unassigned in the service registry and outside the ephemeral ranges."""
 
+# --- probe -----------------------------------------------------------------------------------
+
+RESERVE_BYTES: Final = 1 << 30
+RESERVE_SHARE: Final = 0.05
+"""RAM left to the system and its other programs: the larger of the two. Taken from what is
+available now, so programs already running are not counted twice."""
+
+DEVICE_RESERVE_SHARE: Final = 0.08
+"""Of a device's own memory: its context, its libraries' workspaces, fragmentation."""
+
+PROBE_TURN_SECONDS: Final = 300.0
+"""Until the other probes on this machine are through; each measures for seconds."""
+
 # --- plan ------------------------------------------------------------------------------------
 
 CONTEXT: Final = 4096
@@ -24,10 +37,165 @@ CONTEXT: Final = 4096
 CONCURRENCY: Final = 4
 """Requests served at once unless `--concurrency` says otherwise."""
 
+MAX_CONCURRENCY: Final = 4096
+"""Far more requests than one ring serves well; bounds what planning tries."""
+
+HEAD_MARGIN: Final = 0.05
+"""A head must beat the anchor by this share to move: more than overhead noise can feign (paper)."""
+
+MAX_FILE_BYTES: Final = 1 << 20
+"""A plan or report file is a few kilobytes; past this it is another file."""
+
 # --- net -------------------------------------------------------------------------------------
 
 # --- rendezvous and session ------------------------------------------------------------------
 
+MAX_MEMBERS: Final = 64
+"""Members of one session or plan; far above any ring that makes sense, small enough to bound."""
+
+MESSAGE_LIMIT: Final = 64 * 1024
+"""Bytes of one control message; an introduction names up to MAX_MEMBERS keys of 64 digits."""
+
+MAIL_LIMIT: Final = 48 * 1024
+"""Characters of one mail between host and joiner; a report is about 2 KiB, sealed 3 KiB."""
+
+RECORD_LIMIT: Final = 8 * 1024
+"""Characters of a member's signed record; a certificate is 0.5 KiB, eight candidates as much."""
+
+TEXT_LIMIT: Final = 300
+"""Characters of words for a person inside a message: two lines of a terminal."""
+
+CODE_SECONDS: Final = 15 * 60.0
+"""How long a code can be joined: long enough to read it out, too short to guess at."""
+
+COLLECT_SECONDS: Final = 15 * 60.0
+"""How long a session lives after its code expired, for members that are still measuring."""
+
+GUESSES: Final = 10
+"""Failed confirmations that void a code, or twice its members where that is more: with 33 bits
+in the words a guesser then has one chance in hundreds of millions, and typos are forgiven."""
+
+PAKE_GRID: Final = 0.25
+"""A host answers a key exchange at multiples of this many seconds after it came, because the
+SPAKE2 library's arithmetic is not constant-time and its duration would depend on the words."""
+
+STEP_SECONDS: Final = 20.0
+"""For one answer of the other side (which may be computing a key exchange for somebody else)."""
+
+RENDEZVOUS_CONNECT: Final = 8.0
+"""To reach a rendezvous: several retransmissions on a slow path; then it is not there."""
+
+MEET_SECONDS: Final = 10 * 60.0
+"""How long a serving member waits for the others: people start them by hand, one by one."""
+
+EDGE_SECONDS: Final = 30.0
+"""For a neighbour, introduced a moment ago, to be reached; a later start waits in MEET_SECONDS."""
+
+RTT_SAMPLES: Final = 15
+"""Round trips in a window; the median of 15 ignores several spikes and takes under a second."""
+
+CLIENTS: Final = 4096
+"""Connections a rendezvous keeps; about 100 KiB each."""
+
+CLIENTS_PER_ADDRESS: Final = 64
+"""Connections from one address: a lab behind one NAT fits, a flood does not."""
+
+SESSIONS_PER_ADDRESS: Final = 8
+"""Sessions opened from one address at a time."""
+
+JOINERS_PER_SESSION: Final = 2 * MAX_MEMBERS
+"""Joiners connected to one session at a time; the host drops those it refuses."""
+
+JOINS_PER_SECOND: Final = 1.0
+JOINS_BURST: Final = 64.0
+"""Joins from one address, so that guessing session numbers is slow."""
+
+REQUESTS_PER_SECOND: Final = 20.0
+REQUESTS_BURST: Final = 400.0
+"""Control messages of one connection; a host answering MAX_MEMBERS joiners at once fits."""
+
+IDLE_CLIENT: Final = 10 * 60.0
+"""A connection that has asked for nothing by then is closed; a host measures before it opens."""
+
+PROOF_OF_LIFE: Final = 3.0
+"""When a key connects twice, the first connection has this long to show that it still lives;
+shorter than the QUIC idle time-out, so that a restarted process need not wait for that."""
+
+UNSENT_LIMIT: Final = 4 * 1024 * 1024
+"""Bytes queued to a client that does not read; then its connection is closed."""
+
+INBOX: Final = 4096
+"""Notices a client keeps unread; more than a host of MAX_MEMBERS can be sent in one go."""
+
+REMEMBERED: Final = 1024
+"""Numbers of past sessions a rendezvous can still say something about."""
+
 # --- serve -----------------------------------------------------------------------------------
 
+WAITING_REQUESTS: Final = 64
+"""Requests waiting for a slot; the next is told to come back (HTTP 429). At a few seconds an
+answer, the last in the queue is already past most clients' patience."""
+
+UNREAD_TOKENS: Final = 64
+"""Tokens a client may leave unread before its request sits out; a few seconds of an answer."""
+
+UNREAD_SECONDS: Final = 30.0
+"""How long a request may sit out before it is dropped: its slot is worth more than its reader."""
+
+LOAD_SECONDS: Final = 60 * 60.0
+"""Until all members have loaded and the ring is ready: tens of gigabytes from a slow disk fit."""
+
+LAST_WORDS_SECONDS: Final = 2.0
+"""After a connection is lost, how long to wait for its cause to come the other way round."""
+
+FAREWELL_SECONDS: Final = 2.0
+"""For the last frames and the answers to clients to leave before the process does."""
+
+COMPUTE_STOP_SECONDS: Final = 3.0
+"""For a stage call that is running at the end: a decode step ends within, a compilation may not."""
+
+GROUP_CHANNELS: Final = 31
+"""Streams for decode, and as many for prefill: with control they are an edge's 64 channels."""
+
+FAILURE_TEXT_BYTES: Final = 2000
+"""Of a member's own words about its failure."""
+
+RATE_SECONDS: Final = 10.0
+"""The window of the rates shown: short enough to follow, long enough not to flicker."""
+
+STATUS_SECONDS: Final = 1.0
+"""Between two updates of the state on a terminal."""
+
+STATUS_LINE_SECONDS: Final = 60.0
+"""Between two lines of state in a log, and only while there is work."""
+
 # --- api -------------------------------------------------------------------------------------
+
+BODY_BYTES: Final = 16 * 1024 * 1024
+"""Of one request: a prompt of a million tokens as JSON."""
+
+RETRY_AFTER_SECONDS: Final = 2
+"""What a refused client is told to wait; about the time in which a slot comes free."""
+
+KEEPALIVE_SECONDS: Final = 5.0
+"""Between comments in a silent stream: clients and proxies give up after 30 s or more."""
+
+STOP_STRINGS: Final = 4
+"""Of one request, as OpenAI allows."""
+
+STOP_STRING_CHARACTERS: Final = 256
+"""Of one stop string; text is held back for as long as it may still become one."""
+
+# --- demo ------------------------------------------------------------------------------------
+
+DEMO_PROBE_SECONDS: Final = 180.0
+"""Three members measure one after the other; about 20 s on two cores."""
+
+DEMO_READY_SECONDS: Final = 180.0
+"""Three processes import JAX and compile at once; about 15 s on two cores."""
+
+DEMO_ANSWER_SECONDS: Final = 60.0
+"""Between two pieces of an answer; hundreds of times what a token takes."""
+
+DEMO_STOP_SECONDS: Final = 8.0
+"""A member says goodbye within a second; after this it is killed."""

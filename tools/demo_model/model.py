@@ -1,7 +1,7 @@
-"""A compact Qwen3 for training: float32, all positions at once, weights under their checkpoint names.
+"""A compact Qwen3 for training: float32, whole sequences, weights under their checkpoint names.
 
-The trainer needs gradients and whole sequences, the server needs neither, so this is its own forward
-pass. Keeping Hugging Face's names and `[out, in]` layout makes the export a plain copy.
+The trainer needs gradients and whole sequences, the server needs neither, so this is a forward pass
+of its own. Keeping Hugging Face's names and `[out, in]` layout makes the export a plain copy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ModelConfig:
     rope_theta: float = 1_000_000.0
     norm_eps: float = 1e-6
     max_positions: int = 1024
-    trained_context: int = 512
+    trained_context: int = 256
 
     def to_hf(self, eos_token_id: int, pad_token_id: int) -> dict[str, object]:
         """The `config.json` of this model."""
@@ -87,7 +87,7 @@ def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def init(config: ModelConfig, key: jax.Array) -> dict[str, jax.Array]:
-    """Fresh weights: norms at one, matrices normal, those that write the residual stream smaller."""
+    """Fresh weights: norms at one, matrices normal, smaller where they write the residual."""
     params: dict[str, jax.Array] = {}
     for name, shape in shapes(config).items():
         key, here = jax.random.split(key)
@@ -119,8 +119,8 @@ def hidden_states(
 ) -> jax.Array:
     """The normalised last hidden states of `tokens`, all arguments `[batch, time]`.
 
-    A token attends to earlier tokens of its own segment only, so that conversations packed into one row
-    do not see each other.
+    A token attends to earlier tokens of its own segment only, so that conversations packed into
+    one row do not see each other.
     """
     batch, time = tokens.shape
     half = jnp.arange(0, config.head_dim, 2, dtype=jnp.float32) / config.head_dim
@@ -136,9 +136,7 @@ def hidden_states(
     for layer in range(config.num_layers):
         block = f"model.layers.{layer}."
 
-        def project(
-            value: jax.Array, name: str, heads: int, block: str = block
-        ) -> jax.Array:
+        def project(value: jax.Array, name: str, heads: int, block: str = block) -> jax.Array:
             out = value @ params[f"{block}self_attn.{name}_proj.weight"].T
             return out.reshape(batch, time, heads, config.head_dim)
 

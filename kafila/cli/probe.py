@@ -1,0 +1,146 @@
+"""`kafila probe`: measure this machine, alone or together with the other members."""
+
+import socket
+
+import click
+
+from kafila import defaults
+from kafila.probe.view import ProbeView, report_line
+
+EXAMPLES = """\b
+Examples:
+  kafila probe --model Qwen/Qwen3-8B
+  kafila probe --host --model Qwen/Qwen3-8B --members 4 --rendezvous r.example.org
+  kafila probe --join 7-amber-falcon-reed@r.example.org
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--model", metavar="SRC", help="Folder, hub id or `demo`: measure its shapes.")
+@click.option("--host", is_flag=True, help="Open a session, print its code, collect the reports.")
+@click.option(
+    "--members",
+    type=click.IntRange(2, defaults.MAX_MEMBERS),
+    help="With --host: how many members there will be, this one included.",
+)
+@click.option("--join", metavar="CODE[@HOST[:PORT]]", help="Join the session of this code.")
+@click.option(
+    "--rendezvous",
+    metavar="HOST[:PORT]",
+    envvar="KAFILA_RENDEZVOUS",
+    show_envvar=True,
+    help="Where the members meet.",
+)
+@click.option("--name", default=None, help="This member's name.  [default: the host name]")
+@click.option("--home", type=click.Path(), default=defaults.HOME, show_default=True, help="Keys.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="0.0.0.0:0",
+    show_default=True,
+    help="UDP address of this process; port 0 is any.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    default=None,
+    help="Where the report goes; - is stdout.  [default: probes.yaml]",
+)
+def probe(
+    model: str | None,
+    host: bool,
+    members: int | None,
+    join: str | None,
+    rendezvous: str | None,
+    name: str | None,
+    home: str,
+    listen: str,
+    output: str | None,
+) -> None:
+    """Measure this machine: bandwidth, overhead, arithmetic and room.
+
+    Alone it writes probes.yaml. With --host it opens a session, prints a code for the other
+    members, and writes everybody's report. With --join it hands its report to the host.
+    """
+    _check_words(host=host, join=join, members=members, rendezvous=rendezvous, output=output)
+    import asyncio
+    from functools import partial
+    from pathlib import Path
+
+    from kafila.manifest import Manifest
+    from kafila.net.identity import Identity
+    from kafila.probe import device
+    from kafila.probe.report import write_probes
+    from kafila.session import probing
+    from kafila.session.code import parse_address, parse_invitation
+
+    identity = Identity.load_or_create(Path(home).expanduser())
+    name = name or socket.gethostname().split(".")[0]
+    view = ProbeView(code_to_stderr=output == "-")
+    measure = partial(device.measure, name, identity, on_progress=view.progress)
+    where = parse_address(rendezvous) if rendezvous else None
+    local = parse_address(listen, any_port=True)
+    with view:
+        if join:
+            code, at = parse_invitation(join)
+            meet = at or where
+            if meet is None:
+                raise click.UsageError(
+                    "--join needs the rendezvous too: CODE@HOST[:PORT], or --rendezvous"
+                )
+            asyncio.run(
+                probing.join(
+                    measure,
+                    identity=identity,
+                    rendezvous=meet,
+                    listen=local,
+                    code=code,
+                    name=name,
+                    on_event=view.event,
+                )
+            )
+            return
+        manifest = Manifest.of(model) if model else None
+        if host:
+            assert members is not None
+            assert where is not None
+            probes = asyncio.run(
+                probing.host(
+                    measure,
+                    manifest,
+                    identity=identity,
+                    rendezvous=where,
+                    listen=local,
+                    members=members,
+                    on_event=view.event,
+                )
+            )
+        else:
+            probes = probing.alone(measure, manifest)
+    for report in probes.reports:
+        click.echo(report_line(report), err=True)
+    write_probes(probes, output or "probes.yaml")
+    if output != "-":
+        click.echo(f"{output or 'probes.yaml'} written; next: kafila plan > plan.yaml", err=True)
+
+
+def _check_words(
+    *,
+    host: bool,
+    join: str | None,
+    members: int | None,
+    rendezvous: str | None,
+    output: str | None,
+) -> None:
+    """The combinations that mean nothing."""
+    if host and join:
+        raise click.UsageError("--host opens a session and --join joins one; use one of them")
+    if host and members is None:
+        raise click.UsageError("--host needs --members: how many there will be, you included")
+    if host and rendezvous is None:
+        raise click.UsageError("--host needs --rendezvous HOST[:PORT]: where the members meet")
+    if members is not None and not host:
+        raise click.UsageError("--members belongs to --host")
+    if join and output:
+        raise click.UsageError("with --join the report goes to the host; leave out --output")

@@ -1,0 +1,433 @@
+"""A connection: QUIC below, the in-band proof at its start, then messages on channels.
+
+Knows no socket: a `Shell` (the node) hands it datagrams and sends what it makes. Loop thread only.
+
+    OPENING -> OPEN -> CLOSING -> CLOSED      closed here, the peer is told and heard out
+               OPEN -> LINGERING -> CLOSED    closed there (or refused here): last words still go
+    any -> CLOSED                              the peer is silent, or breaks the protocol
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable
+from enum import Enum
+from typing import Final, Protocol
+
+from kafila.defaults import (
+    CLOSE_TIMEOUT,
+    HANDSHAKE_TIMEOUT,
+    MAX_CHANNELS,
+    MAX_REASON,
+    PACING_GRAIN,
+)
+from kafila.errors import IdentityProblem, KafilaError, NetworkProblem
+from kafila.net.channels import Incoming, Messages, frame, opening
+from kafila.net.handshake import LARGEST, ClientHandshake, ServerHandshake
+from kafila.net.quic import (
+    HANDSHAKE_STREAM,
+    Cause,
+    Event,
+    Opened,
+    Ponged,
+    Quic,
+    Received,
+    Reset,
+    Routed,
+    Terminated,
+    Unrouted,
+)
+
+Address = tuple[str, int]
+
+
+class Shell(Protocol):
+    """What a connection needs of the node around it."""
+
+    def send(self, datagram: bytes, address: Address) -> None:
+        """Send a datagram now."""
+
+    def wake(self, connection: "Connection") -> None:
+        """Call `connection.service()` once at the end of this loop turn."""
+
+    def route(self, cid: bytes, connection: "Connection") -> None:
+        """Bring datagrams with this connection id to the connection."""
+
+    def unroute(self, cid: bytes) -> None:
+        """Forget a connection id."""
+
+    def release(self, connection: "Connection") -> None:
+        """Forget the connection; nothing will come of it any more."""
+
+
+class _State(Enum):
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSING = "closing"
+    LINGERING = "lingering"
+    CLOSED = "closed"
+
+
+_GOODBYE: Final = b"\x10"
+
+
+class Connection:
+    """An authenticated connection that carries messages, in order on each channel."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        quic: Quic,
+        handshake: ClientHandshake | ServerHandshake,
+        *,
+        label: str,
+        address: Address,
+        limit: int,
+        idle_timeout: float,
+        on_opened: Callable[["Connection", KafilaError | None], None],
+    ) -> None:
+        """`label` names the peer in messages; `limit` bounds a message in bytes; `on_opened` is
+        called once, with the reason if the connection did not come up."""
+        self.label = label
+        self.address = address
+        """Where the peer is now."""
+        self.alpn = ""
+        self.rtt_us: int | None = None
+        """The latest measured round trip in microseconds."""
+        self.unsent = 0
+        """About how many bytes wait to be sent (a retransmission counts as progress)."""
+        self._shell = shell
+        self._quic = quic
+        self._handshake = handshake
+        self._limit = limit
+        self._idle_timeout = idle_timeout
+        self._on_opened = on_opened
+        self._loop = asyncio.get_running_loop()
+        self._state = _State.OPENING
+        self._deadline: float | None = self._loop.time() + HANDSHAKE_TIMEOUT
+        self._words = Messages(max(LARGEST, len(_GOODBYE) + 2 + MAX_REASON))
+        self._outgoing: dict[int, int] = {}
+        self._incoming: dict[int, Incoming] = {}
+        self._ended = 0
+        self._goodbye: tuple[int, str] | None = None
+        self._backlog: list[tuple[int, bytes]] = []
+        self._backlog_bytes = 0
+        self._on_message: Callable[[int, bytes], None] | None = None
+        self._on_closed: Callable[[str], None] | None = None
+        self._why: str | None = None
+        self._over = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ping_at: float | None = None
+        self._pings: dict[int, float] = {}
+        self._ping_uid = 0
+        for cid in quic.cids:
+            shell.route(cid, self)
+        shell.wake(self)
+
+    # --- what users of a connection need -----------------------------------------------------
+
+    @property
+    def peer_key(self) -> bytes:
+        """The peer's proven Ed25519 key, 32 bytes."""
+        return self._handshake.peer_key
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection carries nothing any more."""
+        return self._state not in (_State.OPENING, _State.OPEN)
+
+    @property
+    def on_message(self) -> Callable[[int, bytes], None] | None:
+        """Called with channel and message. What came before it was set is delivered soon after."""
+        return self._on_message
+
+    @on_message.setter
+    def on_message(self, callback: Callable[[int, bytes], None] | None) -> None:
+        self._on_message = callback
+        if self._backlog:
+            self._loop.call_soon(self._deliver_backlog)
+
+    @property
+    def on_closed(self) -> Callable[[str], None] | None:
+        """Called once with a sentence when the peer closed or fell silent, not for `close()`."""
+        return self._on_closed
+
+    @on_closed.setter
+    def on_closed(self, callback: Callable[[str], None] | None) -> None:
+        self._on_closed = callback
+        if callback is not None and self._why is not None:
+            self._loop.call_soon(self._report)
+
+    def send(self, channel: int, message: bytes) -> None:
+        """Queue a message; it leaves at the end of this loop turn.
+
+        Raises NetworkProblem if the connection is closed, ValueError for a message over the limit
+        or a channel that is none.
+        """
+        if self._state is not _State.OPEN:
+            raise NetworkProblem(
+                f"cannot send to {self.label}: {self._why or 'the connection is closed'}"
+            )
+        if len(message) > self._limit:
+            raise ValueError(f"a message of {len(message)} bytes, at most {self._limit} are allowed")
+        stream = self._outgoing.get(channel)
+        if stream is not None:
+            self._quic.send(stream, frame(message))
+        elif 0 <= channel < MAX_CHANNELS:
+            self._outgoing[channel] = self._quic.open_stream(opening(channel) + frame(message))
+        else:
+            raise ValueError(f"channel {channel}, there are {MAX_CHANNELS}")
+        self.unsent += len(message)
+        self._shell.wake(self)
+
+    async def close(self, reason: str = "") -> None:
+        """Close the connection once the peer has everything that was sent (bounded wait)."""
+        if self._state is _State.OPEN:
+            self._state = _State.CLOSING
+            self._deadline = self._loop.time() + CLOSE_TIMEOUT
+            self._say_goodbye(reason)
+            self._shell.wake(self)
+        if self._state is _State.CLOSING:
+            await self._over.wait()
+        else:
+            self.abort(reason)
+
+    def abort(self, reason: str) -> None:
+        """Close the connection now, whatever is still on its way."""
+        if self._state is _State.CLOSED:
+            return
+        self._quic.close(_plain(reason))
+        self._transmit(self._loop.time())
+        self._finish()
+
+    # --- what the node calls -----------------------------------------------------------------
+
+    def receive(self, datagram: bytes, source: Address, now: float) -> None:
+        """Take a datagram; `service` follows once all pending ones are taken."""
+        self._quic.receive(datagram, self._peer_address(source), now)
+
+    def service(self) -> None:
+        """Act on what has happened, then send what there is to send."""
+        now = self._loop.time()
+        try:
+            for event in self._quic.events():
+                if self._state is not _State.CLOSED:
+                    self._handle(event, now)
+        except ValueError as error:
+            self._break(f"{self.label} broke the protocol: {error}.")
+        if self._state is not _State.CLOSED:
+            self._transmit(now)
+            self._arm(now)
+
+    # --- time --------------------------------------------------------------------------------
+
+    def _arm(self, now: float) -> None:
+        """Keep one timer, at or before the earliest thing to do."""
+        times = (self._quic.timer(), self._deadline, self._ping_at)
+        due = min((time for time in times if time is not None), default=None)
+        if due is None or (self._timer is not None and self._timer.when() <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(max(due, now), self._tick)
+
+    def _tick(self) -> None:
+        now = self._loop.time() + PACING_GRAIN  # the loop's clock is coarse: due soon is due
+        self._timer = None
+        due = self._quic.timer()
+        if due is not None and due <= now:
+            self._quic.handle_timer(max(due, self._loop.time()))
+        if self._ping_at is not None and self._ping_at <= now:
+            self._ping(now)
+        if self._deadline is not None and self._deadline <= now:
+            self._expire()
+        self.service()
+
+    def _ping(self, now: float) -> None:
+        self._ping_uid += 1
+        self._pings = {self._ping_uid: self._loop.time()}
+        self._ping_at = now + self._idle_timeout / 3  # two may be lost before the peer gives up
+        self._quic.ping(self._ping_uid)
+
+    def _expire(self) -> None:
+        """The deadline of the state has passed."""
+        if self._state is _State.OPENING:
+            self._break(f"{self.label} answered, but did not complete the handshake in time.")
+        else:
+            self.abort("")
+
+    # --- events ------------------------------------------------------------------------------
+
+    def _handle(self, event: Event, now: float) -> None:
+        match event:
+            case Received(stream, data, end) if stream == HANDSHAKE_STREAM:
+                for message in self._words.feed(data):
+                    self._hear(message)
+                if end:
+                    raise ValueError("its handshake stream ended")
+            case Received(stream, data, end):
+                self._take(stream, data, end)
+            case Opened(alpn):
+                self.alpn = alpn
+                if isinstance(self._handshake, ClientHandshake):
+                    self._quic.send(HANDSHAKE_STREAM, frame(self._handshake.hello()))
+            case Ponged(uid):
+                if uid in self._pings:
+                    self.rtt_us = round((now - self._pings.pop(uid)) * 1e6)
+            case Routed(cid):
+                self._shell.route(cid, self)
+            case Unrouted(cid):
+                self._shell.unroute(cid)
+            case Reset():
+                raise ValueError("a stream was reset")
+            case Terminated(cause, reason):
+                self._terminated(cause, reason)
+
+    def _hear(self, message: bytes) -> None:
+        """Take a message of the handshake stream."""
+        if self._state is not _State.OPENING:
+            if message[:1] != _GOODBYE or len(message) < 3:
+                raise ValueError("an unknown control message")
+            self._goodbye = int.from_bytes(message[1:3]), _plain(message[3:].decode())
+            self._hear_out()
+            return
+        reply = self._handshake.receive(message)
+        if reply is not None:
+            self._quic.send(HANDSHAKE_STREAM, frame(reply))
+        if self._handshake.refusal is not None:
+            problem = IdentityProblem(self._handshake.refusal.words(self.label))
+            if self._handshake.refusal.by_us:
+                self._linger()
+            else:
+                self.abort("refused")
+            self._on_opened(self, problem)
+        elif self._handshake.accepted:
+            self._state = _State.OPEN
+            self._deadline = None
+            self._ping(self._loop.time())
+            self._on_opened(self, None)
+
+    def _take(self, stream: int, data: bytes, end: bool) -> None:
+        """Take bytes of a channel."""
+        if isinstance(self._handshake, ServerHandshake) and not self._handshake.accepted:
+            raise ValueError("it sent messages before its proof")
+        if stream not in self._incoming:
+            self._incoming[stream] = Incoming(MAX_CHANNELS, self._limit)
+        incoming = self._incoming[stream]
+        messages = incoming.feed(data)
+        for message in messages:
+            assert incoming.channel is not None
+            self._deliver(incoming.channel, message)
+        if end:
+            self._ended += 1
+            self._hear_out()
+
+    def _deliver(self, channel: int, message: bytes) -> None:
+        if self._on_message is None or self._backlog:
+            self._backlog.append((channel, message))
+            self._backlog_bytes += len(message)
+            if self._backlog_bytes > 2 * self._limit:
+                raise ValueError("it sends to a reader that is not there")
+            return
+        self._call(self._on_message, channel, message)
+
+    def _deliver_backlog(self) -> None:
+        backlog, self._backlog, self._backlog_bytes = self._backlog, [], 0
+        for channel, message in backlog:
+            self._deliver(channel, message)
+
+    def _call(self, callback: Callable[..., None], *arguments: object) -> None:
+        try:
+            callback(*arguments)
+        except Exception as error:  # one faulty reader must not silence the node's other peers
+            self._loop.call_exception_handler(
+                {"message": f"reader of {self.label} failed", "exception": error}
+            )
+
+    def _terminated(self, cause: Cause, reason: str) -> None:
+        said = f": {_plain(reason)}" if reason else ""
+        match cause:
+            case Cause.SILENCE:
+                self._break(f"nothing was heard of {self.label} for {self._idle_timeout:g} s.")
+            case Cause.TLS if isinstance(self._handshake, ClientHandshake):
+                self._break(
+                    f"{self.label} could not prove the key that was expected of it{said}.",
+                    IdentityProblem,
+                )
+            case Cause.TLS:
+                self._break(f"{self.label} does not believe this machine's key.", IdentityProblem)
+            case Cause.CLOSED:
+                self._break(f"{self.label} closed the connection{said}.")
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def _say_goodbye(self, reason: str) -> None:
+        """End every channel and say how many there were: then the peer knows it has them all."""
+        head = _GOODBYE + len(self._outgoing).to_bytes(2)
+        self._quic.send(HANDSHAKE_STREAM, frame(head + _plain(reason).encode()[:MAX_REASON]))
+        for stream in self._outgoing.values():
+            self._quic.send(stream, b"", end=True)
+
+    def _hear_out(self) -> None:
+        """Go, if the peer has said goodbye and all it sent before is here."""
+        if self._goodbye is None or self._ended < self._goodbye[0]:
+            return
+        if self._state is _State.CLOSING:
+            self.abort("")
+        elif self._state is _State.OPEN:
+            self._say_goodbye("")
+            self._linger()
+            reason = self._goodbye[1]
+            self._gone(f"{self.label} closed the connection" + (f": {reason}" if reason else "."))
+
+    def _linger(self) -> None:
+        """Stay until the peer has heard our last words and closes, or is given up."""
+        self._state = _State.LINGERING
+        self._deadline = self._loop.time() + CLOSE_TIMEOUT
+
+    def _break(self, why: str, problem: type[KafilaError] = NetworkProblem) -> None:
+        """The connection ends without a goodbye."""
+        before = self._state
+        self.abort("protocol error")
+        if before is _State.OPENING:
+            self._on_opened(self, problem(why))
+        elif before is _State.OPEN:
+            self._gone(why)
+
+    def _gone(self, why: str) -> None:
+        self._why = why
+        self._report()
+
+    def _report(self) -> None:
+        if self._on_closed is not None and self._why is not None:
+            callback, self._on_closed = self._on_closed, None
+            self._call(callback, self._why)
+
+    def _finish(self) -> None:
+        self._state = _State.CLOSED
+        self.unsent = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._over.set()
+        self._shell.release(self)
+
+    # --- datagrams ---------------------------------------------------------------------------
+
+    def _transmit(self, now: float) -> None:
+        datagrams = self._quic.datagrams(now)
+        self._send(datagrams)
+        self.unsent = max(0, self.unsent - sum(len(datagram) for datagram, _ in datagrams))
+
+    def _peer_address(self, source: Address) -> Hashable:
+        """Return what QUIC takes for the peer's address."""
+        self.address = source
+        return source
+
+    def _send(self, datagrams: Iterable[tuple[bytes, Hashable]]) -> None:
+        for datagram, address in datagrams:
+            assert isinstance(address, tuple)
+            self._shell.send(datagram, address)
+
+
+def _plain(text: str) -> str:
+    """Make a peer's words fit for a terminal: printable, bounded, one line."""
+    return "".join(character for character in text if character.isprintable())[:MAX_REASON]

@@ -1,0 +1,92 @@
+"""Measures this machine's device for a model's shapes and writes it down as a report.
+
+How a block computes is `stages`' business: the same code that will serve is what is timed here.
+"""
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kafila import PROTOCOL, __version__, defaults
+from kafila.errors import NetworkProblem
+from kafila.manifest import Manifest
+from kafila.net.identity import Identity
+from kafila.probe import machine
+from kafila.probe.report import Report, Workspace
+
+OnProgress = Callable[[str, int, int], None]
+"""What is being measured, how many measurements are done, how many there are."""
+
+
+def measure(
+    name: str, identity: Identity, manifest: Manifest | None, on_progress: OnProgress
+) -> Report:
+    """This machine's report, for the shapes of `manifest` or else the standard ones.
+
+    Takes seconds. Members on one machine measure one after the other, else each would see the
+    others' load as its own slowness.
+    """
+    with _turn():
+        from stages.measure import Shapes, measure_device
+
+        shapes = Shapes.standard() if manifest is None else _shapes(manifest)
+        found = measure_device(shapes, on_progress)
+        memory = machine.host_memory()
+        if found.device_bytes is not None:  # a device with a memory of its own
+            usable = int(found.device_bytes * (1 - defaults.DEVICE_RESERVE_SHARE))
+            memory = machine.Memory(found.device_bytes, usable)
+    return Report(
+        name=name,
+        key=identity.key.hex(),
+        exchange_key=identity.exchange_key.hex(),
+        platform=found.platform,
+        hardware=found.device or machine.processor(),
+        machine=machine.machine_id(found.device_id),
+        machine_bytes=memory.total,
+        version=__version__,
+        protocol=PROTOCOL,
+        measured_for="standard" if manifest is None else manifest.digest,
+        bandwidth=found.bandwidth,
+        bandwidth_spread=found.bandwidth_spread,
+        overhead_us=found.overhead_us,
+        overhead_spread_us=found.overhead_spread_us,
+        flops=found.flops,
+        flops_spread=found.flops_spread,
+        rows_ns=found.rows_ns,
+        room_bytes=memory.usable,
+        runtime_bytes=found.runtime_bytes,
+        workspace=Workspace(
+            base_bytes=found.workspace_base,
+            row_bytes=found.workspace_row,
+            context_bytes=found.workspace_context,
+        ),
+    )
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Wait until no other probe of this user measures on this machine."""
+    owner = os.getuid()
+    path = Path(tempfile.gettempdir()) / f"kafila-probe-{owner}.lock"
+    # Not followed if it is a link, and of no use to others: the folder is shared.
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + defaults.PROBE_TURN_SECONDS
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise NetworkProblem(
+                        f"another probe has been measuring on this machine for "
+                        f"{defaults.PROBE_TURN_SECONDS:.0f} s; end it and probe again"
+                    ) from None
+                time.sleep(0.05)
+        yield
+    finally:
+        os.close(handle)

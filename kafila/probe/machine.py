@@ -1,0 +1,80 @@
+"""What this machine is and what it can hold. Imports no JAX unless a device must be asked."""
+
+import hashlib
+import platform
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from kafila import defaults
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One memory that stages can live in: bytes in all, and what is there to use now."""
+
+    total: int
+    usable: int
+
+
+def machine_id(device: str) -> str:
+    """Names the memory of `device` on this machine: equal for every member that shares it.
+
+    A digest, so that a report gives away neither serial numbers nor addresses.
+    """
+    return hashlib.sha256(f"kafila machine|{_serial()}|{device}".encode()).hexdigest()[:16]
+
+
+def _serial() -> str:
+    for source in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        try:
+            text = Path(source).read_text().strip()
+        except OSError:
+            continue
+        if text:
+            return text
+    return f"{uuid.getnode():x}"
+
+
+def host_memory() -> Memory:
+    """RAM: what is available now, within the control group's limit, less the system's reserve."""
+    ram = psutil.virtual_memory()
+    total, usable = int(ram.total), int(ram.available)
+    limit = _cgroup_limit()
+    if limit is not None and limit < total:
+        total, usable = limit, min(usable, limit - _cgroup_used())
+    reserve = max(defaults.RESERVE_BYTES, int(total * defaults.RESERVE_SHARE))
+    return Memory(total, max(0, usable - reserve))
+
+
+def _cgroup_limit() -> int | None:
+    return _number(Path("/sys/fs/cgroup/memory.max"))
+
+
+def _cgroup_used() -> int:
+    return _number(Path("/sys/fs/cgroup/memory.current")) or 0
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def processor() -> str:
+    """The CPU in its maker's words, with the number of cores this process may use."""
+    name = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass  # not Linux: the platform module's word will do
+    affinity = getattr(psutil.Process(), "cpu_affinity", None)
+    cores = len(affinity()) if affinity else psutil.cpu_count() or 1
+    return f"{name}, {cores} core{'s' if cores != 1 else ''}"

@@ -1,0 +1,184 @@
+"""What a probe reports of one machine, and the `probes.yaml` that collects the reports.
+
+Pure data and its file; how anything was measured is `kafila.probe.device`'s business.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from kafila import yamlfile
+from kafila.defaults import MAX_MEMBERS
+from kafila.manifest import Manifest
+from kafila.plan import values
+from kafila.schema import Address, Count, Key, Name, Strict, Whole, Words, build
+from kafila.words import gib, ms
+from kafila.yamlfile import Document, Place
+
+Rows = Annotated[dict[Count, Count], Field(min_length=1, max_length=16)]
+
+
+def rows_from_one(rows: dict[int, int]) -> dict[int, int]:
+    """Batch measurements must start at one row (all others are read relative to it) and rise."""
+    if min(rows) != 1:
+        raise ValueError("the measurements must include one row, as in {1: 93400, 2: 95100}")
+    return dict(sorted(rows.items()))
+
+
+class Workspace(Strict):
+    """What a compiled stage needs beside weights and KV, from the compiler's own analysis.
+
+    At r rows a step and caches of c tokens: base_bytes + r * row_bytes + c * context_bytes.
+    """
+
+    base_bytes: Whole
+    row_bytes: Whole
+    context_bytes: Whole
+
+
+class Report(Strict):
+    """One member's measurements. A spread is the range from the first to the third quartile."""
+
+    name: Name
+    key: Key
+    """Ed25519 public key."""
+    exchange_key: Key
+    """X25519 public key."""
+    platform: Words
+    """JAX's word: cpu, cuda, metal."""
+    hardware: Words
+    """The device in its maker's words."""
+    machine: Words
+    """Names the memory that the room is part of: equal for members that share one memory."""
+    machine_bytes: Count
+    """How large that memory is."""
+    version: Words
+    protocol: Whole
+    measured_for: Annotated[str, Field(pattern=r"^(standard|sha256:[0-9a-f]{64})$")]
+    """The digest of the manifest whose shapes were measured, or the standard shapes."""
+    bandwidth: Count
+    """Effective bytes per second, with a stage's own access pattern."""
+    bandwidth_spread: Whole
+    overhead_us: Whole
+    """Fixed dispatch cost of one stage call."""
+    overhead_spread_us: Whole
+    flops: Count
+    """Operations per second in a prefill-sized product."""
+    flops_spread: Whole
+    rows_ns: Rows
+    """Time of one block at that many rows a step; it starts at one row."""
+    room_bytes: Count
+    """What the device can really hold, its reserve taken off. The owner may write another."""
+    runtime_bytes: Whole
+    """What the process holds before any weight."""
+    workspace: Workspace
+    rtt_us: Whole | None = None
+    """Median round trip to the rendezvous; None where there was none to time."""
+    rtt_spread_us: Whole | None = None
+
+    _rows = field_validator("rows_ns")(rows_from_one)
+
+    def device(self) -> values.Device:
+        """The planner's view of this member."""
+        return values.Device(
+            name=self.name,
+            key=self.key,
+            machine=self.machine,
+            machine_bytes=self.machine_bytes,
+            bandwidth=self.bandwidth,
+            overhead_us=self.overhead_us,
+            rows_ns=tuple(self.rows_ns.items()),
+            room_bytes=self.room_bytes,
+            runtime_bytes=self.runtime_bytes,
+            workspace=values.Workspace(**self.workspace.model_dump()),
+            rtt_us=self.rtt_us,
+        )
+
+
+class Session(Strict):
+    """Where the members met and can meet again; the session's id follows from their keys."""
+
+    rendezvous: Address
+    rendezvous_key: Key
+
+
+class Probes(Strict):
+    """The whole file: reports in the order they came, the model they were made for."""
+
+    format: Literal[1] = 1
+    manifest: Manifest | None = None
+    session: Session | None = None
+    host: Name | None = None
+    """Who opened the session: the anchor of head placement; otherwise the first report is."""
+    reports: Annotated[
+        tuple[Report, ...], Field(min_length=1, max_length=MAX_MEMBERS, strict=False)
+    ]
+
+    def digest(self) -> str:
+        """Fingerprint of the reports, whatever their file looks like."""
+        data = [report.model_dump(mode="json") for report in self.reports]
+        canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
+        return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def session_id(keys: Sequence[str]) -> str:
+    """The id of the session of these members: SHA-256 over their sorted raw keys, in hex."""
+    return hashlib.sha256(b"".join(sorted(bytes.fromhex(key) for key in keys))).hexdigest()
+
+
+def read_probes(path: str | Path) -> Probes:
+    """Read a report file; BadFile with file, line and what to write instead."""
+    return _checked(yamlfile.read(path))
+
+
+def parse_probes(text: str, source: str = "probes.yaml") -> Probes:
+    """`read_probes` of text that is at hand."""
+    return _checked(yamlfile.parse(text, source))
+
+
+def _checked(document: Document) -> Probes:
+    probes = build(Probes, document)
+    names = [report.name for report in probes.reports]
+    if probes.host is not None and probes.host not in names:
+        raise document.problem(
+            ("host",), f"the host {probes.host} has no report here; reports: {', '.join(names)}"
+        )
+    return probes
+
+
+def write_probes(probes: Probes, path: str | Path) -> None:
+    """Write a report file, or print it where `path` is `-`. Nothing is ever left half-written."""
+    text = render_probes(probes)
+    if str(path) == "-":
+        sys.stdout.write(text)
+    else:
+        yamlfile.write(path, text)
+
+
+def render_probes(probes: Probes) -> str:
+    """The file's text: exact numbers, with what a person can read beside them."""
+    data = probes.model_dump(mode="json")
+    comments: dict[Place, str] = {}
+    for position, report in enumerate(probes.reports):
+        at = ("reports", position)
+        notes: Mapping[str, str] = {
+            "machine_bytes": gib(report.machine_bytes),
+            "bandwidth": f"{report.bandwidth / 1e9:.1f} GB/s",
+            "flops": f"{report.flops / 1e12:.2f} TFLOP/s",
+            "rows_ns": "rows a step: time of one block",
+            "room_bytes": f"{gib(report.room_bytes)}; yours to lower",
+            "runtime_bytes": gib(report.runtime_bytes),
+            "rtt_us": "no rendezvous was timed" if report.rtt_us is None else ms(report.rtt_us),
+        }
+        comments |= {(*at, key): words for key, words in notes.items()}
+    return yamlfile.render(
+        data,
+        comments=comments,
+        headings={("format",): "Kafila report. `kafila plan` reads it."},
+        inline=("rows_ns", "workspace"),
+    )

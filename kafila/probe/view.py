@@ -1,0 +1,69 @@
+"""What a probe shows on stderr while it works, and a report in one line."""
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from kafila.probe.report import Report
+    from kafila.session.events import Event
+
+
+class ProbeView:
+    """Progress and events as they come: a bar on a terminal, nothing but events elsewhere.
+
+    The session's code is what a script wants, so it goes to stdout, unless the report does.
+    """
+
+    def __init__(self, *, code_to_stderr: bool) -> None:
+        self._code_to_stderr = code_to_stderr
+        self._shown = 0
+
+    def __enter__(self) -> "ProbeView":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._clear()
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """`done` of `total` measurements are done; `what` is being measured."""
+        if not sys.stderr.isatty():
+            return
+        width = 24
+        filled = width * done // max(total, 1)
+        line = f"[{'#' * filled}{'.' * (width - filled)}] {what}"
+        click.echo("\r" + line.ljust(self._shown), nl=False, err=True)
+        self._shown = len(line)
+
+    def event(self, event: "Event") -> None:
+        """Something happened in the session."""
+        from kafila.session.events import CodeReady
+
+        self._clear()
+        if isinstance(event, CodeReady):
+            click.echo(event.code, err=self._code_to_stderr)
+        click.echo(str(event), err=True)
+
+    def _clear(self) -> None:
+        if self._shown:
+            click.echo("\r" + " " * self._shown + "\r", nl=False, err=True)
+            self._shown = 0
+
+
+def report_line(report: "Report") -> str:
+    """What was measured, for a person: name, device, rates with their spread, room."""
+    rtt = "" if report.rtt_us is None else f", {report.rtt_us / 1e3:.1f} ms to the rendezvous"
+    return (
+        f"{report.name}: {report.hardware} ({report.platform}), "
+        f"{report.bandwidth / 1e9:.1f} GB/s (±{report.bandwidth_spread / 2e9:.1f}), "
+        f"overhead {report.overhead_us} us (±{report.overhead_spread_us / 2:.0f}), "
+        f"{report.flops / 1e12:.2f} TFLOP/s, "
+        f"room {report.room_bytes / 2**30:.1f} GiB{rtt}"
+    )

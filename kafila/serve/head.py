@@ -1,0 +1,205 @@
+"""The head: carries out the scheduler's actions with its stage, the ring and the clients."""
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from kafila.defaults import WAITING_REQUESTS
+from kafila.errors import KafilaError
+from kafila.serve.compute import Compute
+from kafila.serve.frames import Array, Decode, Frame, FrameError, Prefill, Release
+from kafila.serve.generation import Generation, Params
+from kafila.serve.member import Blocks, at_last, as_problem
+from kafila.serve.rates import Rate
+from kafila.serve.ring import Ring
+from kafila.serve.scheduler import (
+    Action,
+    Chunk,
+    End,
+    Forward,
+    Free,
+    QueueFull,
+    Scheduler,
+    Step,
+    Token,
+)
+from stages.sampling import Sampling
+
+
+class HeadBlocks(Blocks, Protocol):
+    """What the head needs of its stage beside a member's."""
+
+    vocab: int
+
+    def step(
+        self, group: int, positions: Array, x: Array, sampling: Sampling
+    ) -> tuple[Array, Array]: ...
+
+
+class Head:
+    """Takes requests and serves them; register it as the ring's `on_frame`."""
+
+    def __init__(self, ring: Ring, stage: HeadBlocks, compute: Compute) -> None:
+        self.context = stage.context
+        self.vocab = stage.vocab
+        self.decoded = Rate()
+        self.prefilled = Rate()
+        self._ring = ring
+        self._stage = stage
+        self._compute = compute
+        self.schedule = Scheduler(
+            groups=stage.groups,
+            rows=stage.rows,
+            members=len(ring.names),
+            chunk=stage.chunk,
+            queue=WAITING_REQUESTS,
+        )
+        self._ids = itertools.count(1)
+        self._prompts: dict[int, Array] = {}
+        self._params: dict[int, Params] = {}
+        self._generations: dict[int, Generation] = {}
+        # what came back from the ring, waiting for the group's next step
+        self._x = np.zeros((stage.groups, stage.rows, stage.hidden), stage.wire_dtype)
+        self._y: Array = self._x[0, :0]  # the last step's output, until it is forwarded
+        ring.on_frame = self.frame
+        ring.failed.add_done_callback(lambda failed: self._end_all(failed.result()))
+
+    # --- for clients -------------------------------------------------------------------------
+
+    def submit(
+        self, prompt: Sequence[int], params: Params, limit: int, eos: frozenset[int]
+    ) -> Generation:
+        """Take a request for at most `limit` tokens after `prompt` (1 to context - 1 ids < vocab).
+
+        Raises QueueFull when too many wait, and the ring's error when it has failed.
+        """
+        if self._ring.failed.done():
+            raise self._ring.failed.result()
+        assert 1 <= len(prompt) < self.context
+        request = next(self._ids) % 2**32
+        limit = min(limit, self.context - len(prompt))
+        self._prompts[request] = np.asarray(prompt, np.int32)
+        self._params[request] = params
+        self._generations[request] = Generation(self, request, len(prompt))
+        try:
+            actions = self.schedule.submit(request, len(prompt), limit, eos)
+        except QueueFull:
+            self._forget(request)
+            raise
+        generation = self._generations[request]
+        self._do(actions)
+        return generation
+
+    def cancel(self, request: int) -> None:
+        """The client gave up."""
+        self._do(self.schedule.cancel(request))
+
+    def pause(self, request: int) -> None:
+        """The client does not read."""
+        self._do(self.schedule.pause(request))
+
+    def resume(self, request: int) -> None:
+        """The client reads again."""
+        self._do(self.schedule.resume(request))
+
+    # --- from the ring -----------------------------------------------------------------------
+
+    def frame(self, frame: Frame) -> None:
+        """Take a frame that has been round; FrameError when none such was under way."""
+        match frame:
+            case Prefill():
+                stop = frame.start + frame.count
+                slot = (frame.group, frame.row)
+                actions = self.schedule.chunk_returned(frame.request, slot, stop)
+                if frame.last:
+                    self._x[frame.group, frame.row] = frame.x[0]
+            case Decode():
+                actions = self.schedule.step_returned(frame.group, frame.step, frame.rows)
+                self._x[frame.group, list(frame.rows)] = frame.x
+            case Release():
+                actions = self.schedule.released((frame.group, frame.row))
+            case _:
+                raise FrameError(f"a {type(frame).__name__} at the head")
+        self._do(actions)
+
+    # --- actions -----------------------------------------------------------------------------
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case Chunk():
+                    self._prefill(action)
+                case Step():
+                    self._step(action)
+                case Forward():
+                    rows, positions = zip(*action.rows, strict=True)
+                    x = self._y[list(rows)]
+                    self._ring.send(Decode(action.group, action.step, rows, positions, x))
+                case Token():
+                    self.decoded.add(1, time.monotonic())
+                    if generation := self._generations.get(action.request):
+                        generation.put(action.token)
+                case End():
+                    if generation := self._forget(action.request):
+                        generation.end(action.reason)
+                case Free():
+                    self._ring.send(Release(*action.slot))
+
+    def _prefill(self, chunk: Chunk) -> None:
+        (group, row), tokens = chunk.slot, self._prompts[chunk.request][chunk.start : chunk.stop]
+        future = self._compute.submit(lambda: self._stage.prefill(group, row, chunk.start, tokens))
+
+        def done(_: object) -> None:
+            if error := future.exception():
+                self._ring.fail(as_problem(error))
+                return
+            self.prefilled.add(len(tokens), time.monotonic())
+            frame = Prefill(
+                chunk.request, group, row, chunk.start, len(tokens), chunk.last, future.result()
+            )
+            self._ring.send(at_last(frame) if self._ring.alone else frame)
+            self._do(self.schedule.computed())
+
+        future.add_done_callback(done)
+
+    def _step(self, step: Step) -> None:
+        count = step.rows[-1][0] + 1
+        positions = np.full(count, -1, np.int32)
+        sampling = Sampling.greedy(count)
+        for row, request, position in step.rows:
+            positions[row] = position
+            params = self._params.get(request)
+            if params is None:
+                continue  # it was cancelled; its token will not be used
+            sampling.temperature[row] = params.temperature
+            sampling.top_k[row] = params.top_k
+            sampling.top_p[row] = params.top_p
+            sampling.min_p[row] = params.min_p
+            sampling.seed[row] = params.seed
+        x = self._x[step.group, :count].copy()  # the loop goes on writing other rows
+        future = self._compute.submit(
+            lambda: self._stage.step(step.group, positions, x, sampling), decode=True
+        )
+
+        def done(_: object) -> None:
+            if error := future.exception():
+                self._ring.fail(as_problem(error))
+                return
+            tokens, self._y = future.result()
+            chosen = [int(tokens[row]) for row, _, _ in step.rows]
+            self._do(self.schedule.computed(chosen))
+
+        future.add_done_callback(done)
+
+    def _forget(self, request: int) -> Generation | None:
+        self._prompts.pop(request, None)
+        self._params.pop(request, None)
+        return self._generations.pop(request, None)
+
+    def _end_all(self, error: KafilaError) -> None:
+        for request, generation in list(self._generations.items()):
+            self._forget(request)
+            generation.fail(error)

@@ -1,0 +1,116 @@
+"""A member that is not the head: a frame comes in, its stage computes, a frame goes out."""
+
+import time
+from typing import Protocol
+
+import numpy as np
+
+from kafila.errors import KafilaError
+from kafila.serve.compute import Compute
+from kafila.serve.frames import Array, Decode, Frame, FrameError, Prefill, Release, Shape
+from kafila.serve.rates import Rate
+from kafila.serve.ring import Ring
+from kafila.serve.slots import Slots
+
+
+class Blocks(Protocol):
+    """What a member needs of its stage (`stages.stage.Stage`, whose docstrings give the shapes)."""
+
+    hidden: int
+    wire_dtype: "np.dtype[np.generic]"
+    context: int
+    groups: int
+    rows: int
+    chunk: int
+
+    def prefill(self, group: int, row: int, start: int, x: Array) -> Array: ...
+
+    def decode(self, group: int, positions: Array, x: Array) -> Array: ...
+
+
+def shape_of(stage: Blocks) -> Shape:
+    """The frames that this stage can take part in."""
+    return Shape(
+        hidden=stage.hidden,
+        dtype=np.dtype(stage.wire_dtype),
+        groups=stage.groups,
+        rows=stage.rows,
+        context=stage.context,
+        chunk=stage.chunk,
+    )
+
+
+def at_last(frame: Prefill) -> Prefill:
+    """A prefill frame as the last member sends it: the head needs one position at most."""
+    x = frame.x[-1:] if frame.last else frame.x[:0]
+    return Prefill(frame.request, frame.group, frame.row, frame.start, frame.count, frame.last, x)
+
+
+class Member:
+    """Serves one stage between two neighbours; register it as the ring's `on_frame`."""
+
+    def __init__(self, ring: Ring, stage: Blocks, compute: Compute) -> None:
+        self.slots = Slots()
+        self.rate = Rate()
+        self._ring = ring
+        self._stage = stage
+        self._compute = compute
+        ring.on_frame = self.frame
+
+    def frame(self, frame: Frame) -> None:
+        """Take one frame; FrameError when it does not fit this member's slots."""
+        match frame:
+            case Prefill():
+                self.slots.prefill(frame)
+                self._submit(frame, decode=False)
+            case Decode():
+                self.slots.decode(frame)
+                self._submit(frame, decode=True)
+            case Release():
+                self.slots.release(frame)
+                self._ring.send(frame)
+
+    def _submit(self, frame: Prefill | Decode, *, decode: bool) -> None:
+        try:
+            future = self._compute.submit(lambda: self._computed(frame), decode=decode)
+        except OverflowError as error:
+            raise FrameError(str(error)) from None
+
+        def done(_: object) -> None:
+            if error := future.exception():
+                self._ring.fail(as_problem(error))
+                return
+            self.rate.add(len(frame.rows) if isinstance(frame, Decode) else 0, time.monotonic())
+            self._ring.send(future.result())
+
+        future.add_done_callback(done)
+
+    def _computed(self, frame: Prefill | Decode) -> Frame:
+        """On the compute thread: the frame with this stage's output in it."""
+        if isinstance(frame, Prefill):
+            y = self._stage.prefill(frame.group, frame.row, frame.start, frame.x)
+            out = Prefill(
+                frame.request, frame.group, frame.row, frame.start, frame.count, frame.last, y
+            )
+            return at_last(out) if self._ring.last else out
+        positions, x = spread(frame.rows, frame.positions, frame.x)
+        y = self._stage.decode(frame.group, positions, x)
+        return Decode(frame.group, frame.step, frame.rows, frame.positions, y[list(frame.rows)])
+
+
+def spread(rows: tuple[int, ...], positions: tuple[int, ...], x: Array) -> tuple[Array, Array]:
+    """Present rows at their index among rows 0..max; absent ones have position -1."""
+    chosen = list(rows)
+    all_positions = np.full(rows[-1] + 1, -1, np.int32)
+    all_positions[chosen] = positions
+    all_x = np.zeros((rows[-1] + 1, x.shape[1]), x.dtype)
+    all_x[chosen] = x
+    return all_positions, all_x
+
+
+def as_problem(error: BaseException) -> KafilaError:
+    """Any exception as one line that can travel."""
+    if isinstance(error, KafilaError):
+        return error
+    lines = str(error).strip().splitlines()
+    return KafilaError(f"it failed: {type(error).__name__}: {lines[0] if lines else ''}")

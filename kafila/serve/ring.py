@@ -1,0 +1,163 @@
+"""A member's place in the ring: frames from the previous member in, frames to the next one out.
+
+It also carries what all members must learn (loaded, ready, failed) round the ring. Frames only
+ever travel forward. Knows nothing of requests or stages; a ring of one hands frames to itself.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kafila.defaults import LAST_WORDS_SECONDS
+from kafila.errors import KafilaError, NetworkProblem
+from kafila.serve import frames
+from kafila.serve.frames import Failure, Frame, FrameError, Loaded, Ready, Shape
+
+
+class Link(Protocol):
+    """What the ring needs of a connection to a neighbour (`kafila.net.Connection`)."""
+
+    on_message: Callable[[int, bytes], None]
+    on_closed: Callable[[str], None]
+
+    @property
+    def closed(self) -> bool: ...
+
+    def send(self, channel: int, message: bytes) -> None: ...
+
+
+class RingFailed(NetworkProblem):
+    """A member failed or was lost; the message starts with the name of the one that says so."""
+
+
+class Ring:
+    """Frames to and from the neighbours of member `me` among `names` (ring order, head first).
+
+    `previous` and `following` are one link in a ring of two, None in a ring of one.
+    """
+
+    def __init__(
+        self, names: Sequence[str], me: int, previous: Link | None, following: Link | None
+    ) -> None:
+        self.names = names
+        self.me = me
+        self.shape: Shape | None = None
+        self.on_frame: Callable[[Frame], None] = self._unexpected
+        self.on_loaded: Callable[[int], None] = lambda member: None
+        self.ready = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[KafilaError] = self._loop.create_future()
+        self._waiting_for = set(range(len(names)))
+        self._following = following
+        self._told = False
+        for link, member in ((previous, me - 1), (following, me + 1)):
+            if link is not None:
+                self._listen(link, names[member % len(names)])
+
+    @property
+    def alone(self) -> bool:
+        """A ring of one."""
+        return len(self.names) == 1
+
+    @property
+    def last(self) -> bool:
+        """This member's output goes to the head."""
+        return self.me == len(self.names) - 1
+
+    @property
+    def loading(self) -> list[str]:
+        """On the head: who has not loaded yet."""
+        return [self.names[member] for member in sorted(self._waiting_for)]
+
+    def send(self, frame: Frame) -> None:
+        """Hand a frame to the next member."""
+        if self._following is None:
+            self._loop.call_soon(self._take, frame)
+        elif not self._following.closed:  # `on_closed` tells of that
+            self._following.send(frames.channel(frame), frames.encode(frame))
+
+    def loaded(self, shape: Shape) -> None:
+        """This member can compute frames of `shape`: tell the head."""
+        self.shape = shape
+        if self.me == 0:
+            self._take(Loaded(self.me))
+        else:
+            self.send(Loaded(self.me))
+
+    def fail(self, error: KafilaError) -> None:
+        """This member cannot go on, or leaves: tell the others in its own words and end here."""
+        self._tell(error)
+        self._end(error)
+
+    # --- from the neighbours -----------------------------------------------------------------
+
+    def _listen(self, link: Link, name: str) -> None:
+        def message(_channel: int, data: bytes) -> None:
+            self._message(data)
+
+        def closed(reason: str) -> None:
+            self._lost(name, reason)
+
+        link.on_message, link.on_closed = message, closed
+
+    def _message(self, data: bytes) -> None:
+        try:
+            frame = frames.decode(
+                data, members=len(self.names), shape=self.shape, to_head=self.me == 0
+            )
+        except FrameError as error:
+            self._refuse(error)
+        else:
+            self._take(frame)
+
+    def _take(self, frame: Frame) -> None:
+        try:
+            self._received(frame)
+        except FrameError as error:
+            self._refuse(error)
+
+    def _refuse(self, error: FrameError) -> None:
+        before = self.names[self.me - 1]
+        self.fail(NetworkProblem(f"{before} sent what this ring does not speak: {error}"))
+
+    def _received(self, frame: Frame) -> None:
+        match frame:
+            case Loaded() if self.me == 0:
+                self._waiting_for.discard(frame.member)
+                self.on_loaded(frame.member)
+                if not self._waiting_for and not self.ready.is_set():
+                    self.ready.set()
+                    self.send(Ready())
+            case Loaded():
+                self.send(frame)
+            case Ready():
+                if self.me != 0:
+                    self.ready.set()
+                    self.send(frame)
+            case Failure():
+                if frame.member != self.me:
+                    self.send(frame)
+                    self._end(RingFailed(f"{self.names[frame.member]}: {frame.text}"))
+            case _:
+                self.on_frame(frame)
+
+    def _lost(self, name: str, reason: str) -> None:
+        """A neighbour is gone. Its own account may still come round, and is the better one."""
+        if self.failed.done():
+            return
+        lost = NetworkProblem(f"lost {name}: {reason}" if reason else f"lost {name}")
+        self._tell(lost)
+        self._loop.call_later(LAST_WORDS_SECONDS, self._end, lost)
+
+    def _tell(self, error: KafilaError) -> None:
+        if not self._told:
+            self._told = True
+            self.send(Failure(self.me, error.exit_code, str(error)))
+
+    def _end(self, error: KafilaError) -> None:
+        self._told = True
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    def _unexpected(self, frame: Frame) -> None:
+        raise FrameError(f"a {type(frame).__name__} before this member was ready")

@@ -1,0 +1,88 @@
+"""Session codes: `7-amber-falcon-reed` names a session and carries the secret that opens it.
+
+The number is public; the words are a password: neither they nor anything computed from them alone
+is ever sent or stored.
+"""
+
+import difflib
+import functools
+import secrets
+from dataclasses import dataclass, field
+from importlib.resources import files
+
+from kafila.defaults import RENDEZVOUS_PORT
+from kafila.errors import UsageProblem
+
+WORDS = 3
+"""Three of 2048 words are 33 bits; a host forgives only a handful of wrong guesses."""
+
+
+@functools.cache
+def vocabulary() -> tuple[str, ...]:
+    """The 2048 words, sorted; any two differ in at least two letters."""
+    return tuple((files("kafila.session") / "words.txt").read_text("ascii").split())
+
+
+@dataclass(frozen=True)
+class Code:
+    number: int
+    words: tuple[str, ...] = field(repr=False)
+
+    @classmethod
+    def new(cls, number: int) -> "Code":
+        return cls(number, tuple(secrets.choice(vocabulary()) for _ in range(WORDS)))
+
+    def __str__(self) -> str:
+        return "-".join([str(self.number), *self.words])
+
+    @property
+    def password(self) -> bytes:
+        return "-".join(self.words).encode()
+
+
+def parse_code(text: str) -> Code:
+    """Read a code as a person types it: any case, spaces or hyphens between its parts.
+
+    A word that is not in the list is refused here, before it costs one of the host's few guesses.
+    Raises UsageProblem.
+    """
+    parts = text.lower().replace("-", " ").split()
+    if len(parts) != WORDS + 1 or not (parts[0].isascii() and parts[0].isdigit()):
+        raise UsageProblem(
+            f"{text.strip()[:60]!r} is not a session code; one looks like 7-amber-falcon-reed"
+        )
+    if not 0 < len(parts[0]) <= 6 or int(parts[0]) == 0:
+        raise UsageProblem(f"{parts[0][:12]} is not a session's number; check the code")
+    for word in parts[1:]:
+        if word not in vocabulary():
+            near = difflib.get_close_matches(word, vocabulary(), n=1)
+            hint = f"did you mean {near[0]}?" if near else "check the code"
+            raise UsageProblem(f"no code contains the word {word[:20]!r}; {hint}")
+    return Code(int(parts[0]), tuple(parts[1:]))
+
+
+def parse_address(text: str, *, any_port: bool = False) -> tuple[str, int]:
+    """`host`, `host:port`, `[v6]` or `[v6]:port`; the port defaults to a rendezvous' usual one.
+
+    With `any_port`, for an address to listen on, port 0 is good too. Raises UsageProblem.
+    """
+    text = text.strip()
+    if text.startswith("["):
+        host, closed, rest = text[1:].partition("]")
+        port = rest.removeprefix(":") if rest.startswith(":") else ""
+        wrong = not closed or (rest != "" and not rest.startswith(":")) or rest == ":"
+    else:
+        host, colon, port = text.partition(":")
+        wrong = ":" in port or (colon != "" and port == "")
+    if wrong or not host or " " in host or (port and not (port.isascii() and port.isdigit())):
+        raise UsageProblem(f"{text[:60]!r} is not an address; write HOST or HOST:PORT")
+    number = int(port[:6]) if port else RENDEZVOUS_PORT
+    if not (0 if any_port else 1) <= number < 65536:
+        raise UsageProblem(f"{port[:12]} is not a port; ports are 1 to 65535")
+    return host, number
+
+
+def parse_invitation(text: str) -> tuple[Code, tuple[str, int] | None]:
+    """`CODE` or `CODE@host[:port]`: the code, and the rendezvous' address if it is there."""
+    code, at, address = text.partition("@")
+    return parse_code(code), parse_address(address) if at else None

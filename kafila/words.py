@@ -1,0 +1,28 @@
+"""Sizes, times, rates and names as a person reads them."""
+
+from collections.abc import Sequence
+
+
+def gib(size: int) -> str:
+    """Bytes; small sizes in MiB."""
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.2f} MiB"
+
+
+def ms(time_us: float) -> str:
+    """Microseconds, in milliseconds."""
+    return f"{time_us / 1000:.2f} ms"
+
+
+def rate(token_us: float, users: int = 1) -> str:
+    """Tokens per second of `users` who each wait `token_us` for a token."""
+    return f"{users * 1e6 / max(token_us, 1):.1f} tok/s"
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 member`, `3 members`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`anna`, `anna and bert`, `anna, bert and cleo`."""
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]

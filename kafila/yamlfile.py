@@ -1,0 +1,195 @@
+"""Strict YAML for the files people edit: plain values with line numbers in, commented text out.
+
+Knows nothing of plans or reports. Scalars follow YAML 1.2's core rules (`no` is a word, `0-13` is
+a word, `1_000` is not a number); anchors, tags and repeated keys are refused.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from kafila.defaults import MAX_FILE_BYTES
+from kafila.errors import BadFile
+
+Place = tuple[str | int, ...]
+"""Where a value sits: keys and list positions from the top."""
+
+COMMENT_COLUMN = 40
+
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?")
+_BARE = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+@:-]*")
+_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
+_WORDS: Mapping[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed file: its value, and the line of every key and list item in it."""
+
+    source: str
+    value: object
+    lines: Mapping[Place, int]
+
+    def problem(self, place: Place, message: str) -> BadFile:
+        """The error for `place`, or for the nearest enclosing place that is in the file."""
+        while place not in self.lines and place:
+            place = place[:-1]
+        return BadFile(f"{self.source}:{self.lines.get(place, 1)}: {message}")
+
+
+def read(path: str | Path) -> Document:
+    """Parse the file at `path`; BadFile when it is missing, too large or not our YAML."""
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(MAX_FILE_BYTES + 1)
+        if len(raw) > MAX_FILE_BYTES:
+            raise BadFile(f"{path}: larger than {MAX_FILE_BYTES} bytes; this is not a Kafila file")
+        text = raw.decode("utf-8")
+    except OSError as error:
+        raise BadFile(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{path}: not UTF-8 text (byte {error.start})") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, source: str) -> Document:
+    """Parse one YAML document; `source` is what errors call it."""
+    try:
+        node = yaml.compose(text, yaml.BaseLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise BadFile(f"{source}:{line}: not valid YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise BadFile(f"{source}:1: not valid YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise BadFile(f"{source}:1: nested too deeply") from None
+    if node is None:
+        raise BadFile(f"{source}:1: the file is empty")
+    lines: dict[Place, int] = {(): node.start_mark.line + 1}
+    return Document(source, _value(node, (), source, lines, set()), lines)
+
+
+def _value(
+    node: yaml.Node, place: Place, source: str, lines: dict[Place, int], seen: set[int]
+) -> object:
+    line = node.start_mark.line + 1
+    if id(node) in seen:
+        raise BadFile(f"{source}:{line}: aliases (*name) are not used here; write the value out")
+    seen.add(id(node))
+    if node.tag not in _TAGS:
+        raise BadFile(f"{source}:{line}: tags (!name) are not used here; remove it")
+    if isinstance(node, yaml.ScalarNode):
+        return _resolve(node.value) if node.style in (None, "") else node.value
+    if isinstance(node, yaml.SequenceNode):
+        items = []
+        for position, child in enumerate(node.value):
+            lines[(*place, position)] = child.start_mark.line + 1
+            items.append(_value(child, (*place, position), source, lines, seen))
+        return items
+    assert isinstance(node, yaml.MappingNode)
+    result: dict[str | int, object] = {}
+    for key_node, child in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise BadFile(f"{source}:{line}: a key must be a plain word")
+        number = key_node.style in (None, "") and _INT.fullmatch(key_node.value)
+        key: str | int = int(key_node.value) if number else key_node.value
+        if key in result:
+            raise BadFile(f"{source}:{line}: the key {key!r} is here twice; keep one of them")
+        lines[(*place, key)] = line
+        result[key] = _value(child, (*place, key), source, lines, seen)
+    return result
+
+
+def _resolve(text: str) -> object:
+    """The value of a plain (unquoted) scalar."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text) and len(text) <= 20:
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def write(path: str | Path, text: str) -> None:
+    """Write a file whole or not at all; BadFile where that is not possible."""
+    target = Path(path)
+    draft = target.with_name(target.name + ".new")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise BadFile(f"{path}: cannot be written: {(error.strerror or '').lower()}") from None
+
+
+def render(
+    value: Mapping[str, object],
+    *,
+    comments: Mapping[Place, str],
+    headings: Mapping[Place, str],
+    inline: Collection[str] = (),
+) -> str:
+    """YAML text of `value` in its own key order.
+
+    `comments` stand at the end of a place's line, `headings` on lines of their own above it;
+    mappings under a key in `inline` are written on one line.
+    """
+    lines = []
+    for place, line in _mapping(value, (), inline):
+        indent = " " * (len(line) - len(line.lstrip()))
+        lines += [f"{indent}# {words}" for words in headings.get(place, "").splitlines()]
+        comment = comments.get(place)
+        lines.append(f"{line:<{COMMENT_COLUMN}}  # {comment}" if comment else line)
+    return "\n".join(lines) + "\n"
+
+
+def _mapping(
+    value: Mapping[str, object], place: Place, inline: Collection[str]
+) -> Iterator[tuple[Place, str]]:
+    for key, child in value.items():
+        at = (*place, key)
+        if isinstance(child, Mapping) and child and key not in inline:
+            yield at, f"{key}:"
+            for inner, line in _mapping(child, at, inline):
+                yield inner, f"  {line}"
+        elif isinstance(child, list | tuple) and child:
+            yield at, f"{key}:"
+            yield from _items(child, at, inline)
+        else:
+            yield at, f"{key}: {_flow(child)}"
+
+
+def _items(
+    values: Collection[object], place: Place, inline: Collection[str]
+) -> Iterator[tuple[Place, str]]:
+    for position, item in enumerate(values):
+        at = (*place, position)
+        if not isinstance(item, Mapping):
+            yield at, f"  - {_flow(item)}"
+            continue
+        bullet = "- "
+        for inner, line in _mapping(item, at, inline):
+            # The heading of an item belongs above its first key.
+            yield (at if bullet == "- " else inner), f"  {bullet}{line}"
+            bullet = "  "
+
+
+def _flow(value: object) -> str:
+    """One-line YAML of a scalar, list or mapping."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(child)}" for key, child in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_flow(child) for child in value) + "]"
+    if isinstance(value, str):
+        bare = _BARE.fullmatch(value) and not value.endswith(":")
+        if bare and _resolve(value) == value:
+            return value
+        quoted = json.dumps(value, ensure_ascii=False)
+        return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
+    return json.dumps(value)

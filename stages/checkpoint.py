@@ -1,0 +1,302 @@
+"""A Hugging Face checkpoint on disk: which bytes of which file are which tensor.
+
+Reads `config.json` and the headers of safetensors files, never a weight; imports no JAX.
+Format: https://github.com/huggingface/safetensors#format (8-byte little-endian header length, JSON
+header, then the tensors' bytes without gaps).
+"""
+
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from stages.config import CheckpointError, Qwen3Config, Shape
+
+__all__ = ["Checkpoint", "CheckpointError", "Tensor"]
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+MAX_HEADER = 100_000_000
+"""The format's own bound on a header; a longer one is a broken or hostile file."""
+
+MAX_JSON = 64 << 20
+"""Bound on config and index files; the index of the largest Qwen3 has 60 KB."""
+
+DTYPES = {"bfloat16": "BF16", "float32": "F32"}
+"""The config's word for a dtype -> the tensor header's."""
+
+_BLOCK_NAMES = {
+    "input_norm": "input_layernorm",
+    "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj",
+    "v": "self_attn.v_proj",
+    "q_norm": "self_attn.q_norm",
+    "k_norm": "self_attn.k_norm",
+    "o": "self_attn.o_proj",
+    "post_norm": "post_attention_layernorm",
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "down": "mlp.down_proj",
+}
+_HEAD_NAMES = {
+    "embed": "model.embed_tokens.weight",
+    "norm": "model.norm.weight",
+    "unembed": "lm_head.weight",
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Where a tensor lies: bytes `start` to `stop` of `file`, row-major, little-endian."""
+
+    file: Path
+    dtype: str
+    """As the header writes it: "BF16" or "F32"."""
+    shape: Shape
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checked checkpoint. `tensors` holds the ones of the model, by their names on disk."""
+
+    path: Path
+    config: Qwen3Config
+    generation: dict[str, Any]
+    """`generation_config.json`, empty where there is none."""
+    tensors: dict[str, Tensor]
+
+    @classmethod
+    def open(
+        cls, path: str | Path, blocks: Iterable[int] | None = None, *, head: bool = True
+    ) -> "Checkpoint":
+        """Read and check a checkpoint's folder; headers only.
+
+        With `blocks` given, only shards that hold those blocks (and, if `head`, the head's tensors)
+        need to be there: a member downloads no more.
+
+        Raises CheckpointError, naming file and tensor, for whatever is missing, truncated,
+        duplicated, of another shape, dtype or architecture.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise CheckpointError(f"{path}: no such folder")
+        config = read_config(path / "config.json")
+        generation = path / "generation_config.json"
+        wanted = expected(config, blocks, head=head)
+        headers = {name: read_header(path / name) for name in shards(path, wanted)}
+        return cls(
+            path=path,
+            config=config,
+            generation=read_json(generation) if generation.exists() else {},
+            tensors=choose(path, config, wanted, headers),
+        )
+
+    def block_tensors(self, block: int) -> dict[str, Tensor]:
+        """Tensors of one block by the short names of `Qwen3Config.block_shapes`."""
+        return {short: self.tensors[block_name(block, short)] for short in _BLOCK_NAMES}
+
+    def head_tensors(self) -> dict[str, Tensor]:
+        """Tensors of the head by the short names of `Qwen3Config.head_shapes`."""
+        return {short: self.tensors[_HEAD_NAMES[short]] for short in self.config.head_shapes()}
+
+
+def block_name(block: int, short: str) -> str:
+    """Name on disk of a block's tensor."""
+    return f"model.layers.{block}.{_BLOCK_NAMES[short]}.weight"
+
+
+def expected(
+    config: Qwen3Config, blocks: Iterable[int] | None = None, *, head: bool = True
+) -> dict[str, Shape]:
+    """Name on disk -> shape of every tensor of the given blocks (default: all) and the head."""
+    shapes: dict[str, Shape] = {}
+    if head:
+        shapes |= {_HEAD_NAMES[short]: shape for short, shape in config.head_shapes().items()}
+    for block in range(config.blocks) if blocks is None else blocks:
+        if block not in range(config.blocks):
+            raise CheckpointError(f"the model has blocks 0-{config.blocks - 1}, no block {block}")
+        shapes |= {block_name(block, short): s for short, s in config.block_shapes().items()}
+    return shapes
+
+
+def read_config(file: Path) -> Qwen3Config:
+    """The model's config from a `config.json`; CheckpointError names the file."""
+    try:
+        return Qwen3Config.from_dict(read_json(file))
+    except CheckpointError as error:
+        if str(error).startswith(str(file)):
+            raise
+        raise CheckpointError(f"{file}: {error}") from None
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object from a file of bounded size; CheckpointError names the file."""
+    try:
+        if file.stat().st_size > MAX_JSON:
+            raise CheckpointError(f"{file}: larger than {MAX_JSON >> 20} MiB")
+        text = file.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{file}: {_reason(error)}") from None
+    return _parse(file, text)
+
+
+def shards(path: Path, wanted: Iterable[str]) -> list[str]:
+    """Names of the files that hold the wanted tensors, of a single-file or a sharded checkpoint."""
+    if (path / SINGLE).exists():
+        return [SINGLE]
+    index = path / INDEX
+    if not index.exists():
+        raise CheckpointError(f"{path}: neither {SINGLE} nor {INDEX} is there")
+    return indexed_shards(index, wanted)
+
+
+def indexed_shards(index: Path, wanted: Iterable[str]) -> list[str]:
+    """Names of the shards that the index gives for the wanted tensors, sorted."""
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict):
+        raise CheckpointError(f"{index}: weight_map is missing")
+    names = set()
+    for tensor in wanted:
+        name = places.get(tensor)
+        if name is None:
+            raise CheckpointError(f"{index}: tensor {tensor} is missing")
+        # A shard lies beside its index; anything else would read files of other folders.
+        if not isinstance(name, str) or Path(name).name != name:
+            raise CheckpointError(f"{index}: tensor {tensor} lies in {name!r}, not a shard's name")
+        names.add(name)
+    return sorted(names)
+
+
+def read_header(file: Path) -> dict[str, Tensor]:
+    """Every tensor of one safetensors file, from its header; CheckpointError names the file."""
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as f:
+            prefix = f.read(8)
+            if len(prefix) < 8:
+                raise CheckpointError(f"{file}: truncated ({size:,} bytes, no header)")
+            (length,) = struct.unpack("<Q", prefix)
+            if length > MAX_HEADER:
+                raise CheckpointError(f"{file}: not a safetensors file (header of {length} bytes)")
+            if 8 + length > size:
+                raise CheckpointError(f"{file}: truncated within its header ({size:,} bytes)")
+            header = _parse(file, f.read(length))
+    except FileNotFoundError:
+        raise CheckpointError(f"{file}: this shard is missing") from None
+    except OSError as error:
+        raise CheckpointError(f"{file}: {_reason(error)}") from None
+    header.pop("__metadata__", None)
+    tensors = {name: _tensor(file, name, 8 + length, entry) for name, entry in header.items()}
+    _check_extent(file, 8 + length, size, tensors)
+    return tensors
+
+
+def choose(
+    path: Path,
+    config: Qwen3Config,
+    wanted: Mapping[str, Shape],
+    headers: Mapping[str, Mapping[str, Tensor]],
+) -> dict[str, Tensor]:
+    """Check the headers (file name -> tensors) against the config; return the wanted tensors.
+
+    Raises CheckpointError for a tensor that is missing, in two files, of no Qwen3 model, or of
+    another shape or dtype than the config says.
+    """
+    shapes = expected(config)
+    # The official 0.6B file carries the unembedding although it is the embedding once more.
+    spare = {_HEAD_NAMES["unembed"]} if config.tied else set()
+    found: dict[str, Tensor] = {}
+    for file, header in headers.items():
+        for name, tensor in header.items():
+            where = f"{path / file}: tensor {name}"
+            if name in found:
+                raise CheckpointError(f"{where} is in {found[name].file.name} too")
+            found[name] = tensor
+            if name in spare:
+                continue
+            if name not in shapes:
+                raise CheckpointError(f"{where} belongs to no dense Qwen3 of this config")
+            if tensor.dtype != DTYPES[config.dtype]:
+                raise CheckpointError(
+                    f"{where} is {tensor.dtype}, but the config's dtype is {config.dtype}; "
+                    "convert the checkpoint to one of bfloat16 and float32 throughout"
+                )
+            if tensor.shape != shapes[name]:
+                raise CheckpointError(
+                    f"{where} has shape {list(tensor.shape)}, "
+                    f"but the config asks for {list(shapes[name])}"
+                )
+    for name in wanted:
+        if name not in found:
+            raise CheckpointError(f"{path}: tensor {name} is missing from {', '.join(headers)}")
+    return {name: found[name] for name in wanted}
+
+
+def _tensor(file: Path, name: str, base: int, entry: Any) -> Tensor:
+    """One entry of a header; `base` is where the tensors' bytes begin."""
+    match entry:
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]} if (
+            all(isinstance(n, int) and n >= 0 for n in shape) and 0 <= start <= stop
+        ):
+            pass
+        case _:
+            raise CheckpointError(f"{file}: tensor {name} has a malformed header entry")
+    itemsize = {"BF16": 2, "F32": 4}.get(dtype)
+    if itemsize is not None and stop - start != prod(shape) * itemsize:
+        raise CheckpointError(
+            f"{file}: tensor {name} has {stop - start:,} bytes, "
+            f"which do not make shape {shape} of {dtype}"
+        )
+    return Tensor(file, dtype, tuple(shape), base + start, base + stop)
+
+
+def _check_extent(file: Path, base: int, size: int, tensors: Mapping[str, Tensor]) -> None:
+    """The tensors must fill the file from `base` to its end, without gap or overlap."""
+    end = base
+    for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].stop)):
+        if tensor.start != end:
+            raise CheckpointError(f"{file}: tensor {name} overlaps another or leaves a gap")
+        if tensor.stop > size:
+            raise CheckpointError(
+                f"{file}: truncated: tensor {name} ends at byte {tensor.stop:,} "
+                f"of a file of {size:,} bytes; fetch the file again"
+            )
+        end = tensor.stop
+    if end != size:
+        raise CheckpointError(f"{file}: {size - end:,} bytes after the last tensor")
+
+
+def _parse(file: Path, text: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text, object_pairs_hook=_unique)
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file}: not valid JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{file}: not a JSON object")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON lets a key appear twice and Python keeps the last; for tensors that hides a fault."""
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise CheckpointError(f"{twice} is there twice")
+    return value
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,243 @@
+"""The shape of a Qwen3 model, read from a `config.json`; knows no files, weights or devices."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Shape = tuple[int, ...]
+
+ITEMSIZE = {"bfloat16": 2, "float32": 4}
+"""Bytes of one element in the dtypes this version computes in."""
+
+MAX_BLOCKS = 1024
+"""Bound on what a config may ask for; the deepest Qwen3 has 64."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used; one sentence naming file, key or tensor."""
+
+
+@dataclass(frozen=True)
+class Yarn:
+    """YaRN position interpolation (Peng et al. 2023, section 3.4), its defaults filled in."""
+
+    factor: float
+    original_positions: int
+    """Positions the model was trained on before stretching."""
+    attention_factor: float
+    """Multiplies cos and sin; `0.1 ln(factor) + 1` unless the config says otherwise."""
+    beta_fast: float
+    beta_slow: float
+    truncate: bool
+    """Whether the ramp between both betas starts and ends on whole dimensions."""
+
+
+@dataclass(frozen=True)
+class Qwen3Config:
+    """Dense Qwen3. Products of heads and head_dim need not equal hidden."""
+
+    hidden: int
+    blocks: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    eps: float
+    rope_theta: float
+    yarn: Yarn | None
+    tied: bool
+    """One matrix embeds and unembeds."""
+    max_positions: int
+    """Longest sequence the positions are made for; YaRN's stretch included."""
+    dtype: str
+    """Of every tensor of the checkpoint: "bfloat16" or "float32"."""
+
+    @classmethod
+    def from_dict(cls, d: Mapping[str, Any]) -> "Qwen3Config":
+        """Read the keys of a `config.json`, in their older or newer spelling; ignore the rest.
+
+        Raises CheckpointError for anything but a dense Qwen3 with full attention in bfloat16 or
+        float32, and for missing or impossible values.
+        """
+        _refuse_other_models(d)
+        theta, yarn = _rope(d)
+        positions = _count(d, "max_position_embeddings")
+        if yarn is not None:
+            positions = max(positions, int(yarn.factor * yarn.original_positions))
+        config = cls(
+            hidden=_count(d, "hidden_size"),
+            blocks=_blocks(d),
+            heads=_count(d, "num_attention_heads"),
+            kv_heads=_count(d, "num_key_value_heads"),
+            head_dim=_count(d, "head_dim", 128),
+            ffn=_count(d, "intermediate_size"),
+            vocab=_count(d, "vocab_size"),
+            eps=_positive(d, "rms_norm_eps", 1e-6),
+            rope_theta=theta,
+            yarn=yarn,
+            tied=_flag(d, "tie_word_embeddings"),
+            max_positions=positions,
+            dtype=_dtype(d),
+        )
+        if config.heads % config.kv_heads:
+            raise CheckpointError(
+                f"num_attention_heads is {config.heads}, which num_key_value_heads "
+                f"{config.kv_heads} does not divide"
+            )
+        if config.head_dim % 2:
+            raise CheckpointError(f"head_dim is {config.head_dim}; rotary positions need it even")
+        return config
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element of `dtype`."""
+        return ITEMSIZE[self.dtype]
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of keys and values that one token leaves in one block."""
+        return 2 * self.kv_heads * self.head_dim * self.itemsize
+
+    @property
+    def digest(self) -> str:
+        """`sha256:...` over every field: equal for the older and newer spelling of one config.
+
+        The config decides name, dtype and shape of every tensor (a checkpoint that deviates is
+        refused), so equal digests mean interchangeable headers. It says nothing of the weights.
+        """
+        canonical = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+    def block_shapes(self) -> dict[str, Shape]:
+        """Shape of each of a block's tensors; matrices are [out, in] as they lie on disk."""
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return {
+            "input_norm": (self.hidden,),
+            "q": (q, self.hidden),
+            "k": (kv, self.hidden),
+            "v": (kv, self.hidden),
+            "q_norm": (self.head_dim,),
+            "k_norm": (self.head_dim,),
+            "o": (self.hidden, q),
+            "post_norm": (self.hidden,),
+            "gate": (self.ffn, self.hidden),
+            "up": (self.ffn, self.hidden),
+            "down": (self.hidden, self.ffn),
+        }
+
+    def head_shapes(self) -> dict[str, Shape]:
+        """Shape of each of the head's tensors; no "unembed" when "embed" serves as both."""
+        shapes: dict[str, Shape] = {"embed": (self.vocab, self.hidden), "norm": (self.hidden,)}
+        if not self.tied:
+            shapes["unembed"] = (self.vocab, self.hidden)
+        return shapes
+
+
+def _refuse_other_models(d: Mapping[str, Any]) -> None:
+    architectures = d.get("architectures") or []
+    if d.get("model_type") != "qwen3" or any(a != "Qwen3ForCausalLM" for a in architectures):
+        found = ", ".join(map(str, architectures)) or d.get("model_type") or "none named"
+        raise CheckpointError(
+            f"the architecture is {found}; this version serves dense Qwen3 (Qwen3ForCausalLM) only"
+        )
+    if d.get("quantization_config") is not None:
+        raise CheckpointError(
+            "the checkpoint is quantised (quantization_config); this version reads bfloat16 and "
+            "float32, so take the unquantised model"
+        )
+    if d.get("attention_bias"):
+        raise CheckpointError("attention_bias is true; Qwen3 as released has none, nor has Kafila")
+    if d.get("hidden_act", "silu") != "silu":
+        raise CheckpointError(f"hidden_act is {d['hidden_act']!r}; only 'silu' is Qwen3's")
+    kinds = d.get("layer_types")
+    if kinds is None and d.get("use_sliding_window") and d.get("sliding_window") is not None:
+        kinds = ["sliding_attention"] if d.get("max_window_layers", 0) < _blocks(d) else []
+    if any(kind != "full_attention" for kind in kinds or []):
+        raise CheckpointError("some blocks use a sliding window; only full attention is supported")
+
+
+def _rope(d: Mapping[str, Any]) -> tuple[float, Yarn | None]:
+    """Base and scaling from `rope_parameters` (newer) or `rope_theta` and `rope_scaling`."""
+    rope = d.get("rope_parameters") or d.get("rope_scaling") or {}
+    if not isinstance(rope, Mapping):
+        raise CheckpointError(f"rope_parameters is {rope!r}, not an object")
+    theta = _positive({"rope_theta": rope.get("rope_theta", d.get("rope_theta"))}, "rope_theta")
+    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise CheckpointError("partial_rotary_factor is not 1; Qwen3 rotates whole heads")
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return theta, None
+    if kind != "yarn":
+        raise CheckpointError(f"rope_type is {kind!r}; 'default' and 'yarn' are supported")
+    factor = _positive(rope, "factor")
+    if factor < 1:
+        raise CheckpointError(f"YaRN's factor is {factor}, which is below 1")
+    if rope.get("original_max_position_embeddings") is not None:
+        original = _count(rope, "original_max_position_embeddings")
+    else:
+        original = _count(d, "max_position_embeddings")
+    return theta, Yarn(
+        factor=factor,
+        original_positions=original,
+        attention_factor=_attention_factor(rope, factor),
+        beta_fast=_positive(rope, "beta_fast", 32.0),
+        beta_slow=_positive(rope, "beta_slow", 1.0),
+        truncate=_flag(rope, "truncate", True),
+    )
+
+
+def _attention_factor(rope: Mapping[str, Any], factor: float) -> float:
+    if rope.get("attention_factor") is not None:
+        return _positive(rope, "attention_factor")
+    if rope.get("mscale") and rope.get("mscale_all_dim"):
+        scale, all_dim = _positive(rope, "mscale"), _positive(rope, "mscale_all_dim")
+        return (0.1 * scale * math.log(factor) + 1) / (0.1 * all_dim * math.log(factor) + 1)
+    return 0.1 * math.log(factor) + 1
+
+
+def _dtype(d: Mapping[str, Any]) -> str:
+    dtype = d.get("dtype", d.get("torch_dtype"))
+    if dtype is None:
+        raise CheckpointError('neither dtype nor torch_dtype is given; add "dtype": "bfloat16"')
+    if dtype not in ITEMSIZE:
+        raise CheckpointError(f"dtype is {dtype}; this version reads bfloat16 and float32")
+    return str(dtype)
+
+
+def _blocks(d: Mapping[str, Any]) -> int:
+    blocks = _count(d, "num_hidden_layers")
+    if blocks > MAX_BLOCKS:
+        raise CheckpointError(f"num_hidden_layers is {blocks}, more than {MAX_BLOCKS}")
+    return blocks
+
+
+def _count(d: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = d.get(key, default)
+    if value is None:
+        raise CheckpointError(f"{key} is missing")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise CheckpointError(f"{key} is {value!r}, not a positive whole number")
+    return value
+
+
+def _positive(d: Mapping[str, Any], key: str, default: float | None = None) -> float:
+    value = d.get(key)
+    value = default if value is None else value
+    if value is None:
+        raise CheckpointError(f"{key} is missing")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise CheckpointError(f"{key} is {value!r}, not a number")
+    if not (math.isfinite(value) and value > 0):
+        raise CheckpointError(f"{key} is {value!r}, not a positive number")
+    return float(value)
+
+
+def _flag(d: Mapping[str, Any], key: str, default: bool = False) -> bool:
+    value = d.get(key, default)
+    if not isinstance(value, bool):
+        raise CheckpointError(f"{key} is {value!r}, not true or false")
+    return value

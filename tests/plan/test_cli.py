@@ -1,0 +1,171 @@
+"""`kafila plan` and `kafila check` as a person meets them: output, exit codes, start-up."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kafila import cli
+from kafila.planfile import parse, read
+from kafila.probe.report import write_probes
+from tests.plan.fleets import LAN, PLANFILES, probes, report
+
+
+def kafila(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    """Run the command in this process as its entry point does: (exit code, stdout, stderr)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["kafila", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+    out, err = capsys.readouterr()
+    return int(stopped.value.code or 0), out, err
+
+
+def test_plan_on_stdout_and_words_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = kafila(capsys, "plan", LAN)
+    assert code == 0
+    assert parse(out) == read(PLANFILES / "lan-qwen3-8b.yaml")
+    assert "Qwen/Qwen3-8B on 4 members: 4096 tokens, 4 requests" in err
+    assert "tok/s" in err
+
+
+def test_reads_probes_yaml_by_itself(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = kafila(capsys, "plan")
+    assert (code, out) == (4, "")
+    assert err.startswith("kafila: probes.yaml: no such file")
+    write_probes(probes("anna"), "probes.yaml")
+    code, out, _ = kafila(capsys, "plan", "--context", 100, "--concurrency", 2)
+    assert code == 0
+    assert parse(out).session.context == 100
+    assert parse(out).session.concurrency == 2
+
+
+def test_plain_report_files_together(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    files = [tmp_path / "anna.yaml", tmp_path / "bert.yaml"]
+    for file in files:
+        write_probes(probes(file.stem), file)
+    code, out, _ = kafila(capsys, "plan", *files)
+    assert code == 0
+    assert [member.name for member in parse(out).ring] == ["anna", "bert"]
+
+
+def test_not_admitted_is_a_table_and_no_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = kafila(capsys, "plan", LAN, "--context", 40960, "--concurrency", 16)
+    assert (code, out) == (3, "")
+    lines = err.splitlines()
+    assert "undersized: " in lines[0]
+    assert lines[1].split() == ["member", "room", "need", "short", "by"]
+    assert lines[-1].startswith("would fit: context ")
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ((report("anna"), report("anna", key=report("b").key)), "anna and anna have the name anna"),
+        ((report("anna"), report("bert", key=report("anna").key)), "anna and bert have one key"),
+    ],
+)
+def test_members_that_are_not_distinct(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, members: object, words: str
+) -> None:
+    write_probes(probes(reports=members), tmp_path / "p.yaml")
+    code, out, err = kafila(capsys, "plan", tmp_path / "p.yaml")
+    assert (code, out) == (4, "")
+    assert words in err
+    assert len(err.splitlines()) == 1
+
+
+def test_usage_errors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert kafila(capsys, "plan", "--context", "many")[0] == 2
+    assert kafila(capsys, "plan", "--concurrency", "0")[0] == 2
+    assert kafila(capsys, "plan", LAN, "--context", 50_000)[0] == 2
+    write_probes(probes("anna", manifest=None), tmp_path / "p.yaml")
+    code, _, err = kafila(capsys, "plan", tmp_path / "p.yaml")
+    assert code == 2
+    assert "--model" in err
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.yaml"
+    path.write_text((PLANFILES / "lan-qwen3-8b.yaml").read_text())
+    return path
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_check_of_an_untouched_plan(capsys: pytest.CaptureFixture[str], plan_file: Path) -> None:
+    code, out, err = kafila(capsys, "check", plan_file)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{plan_file}: admitted")
+
+
+def test_check_says_what_an_edit_changed_and_writes_only_when_told(
+    capsys: pytest.CaptureFixture[str], plan_file: Path
+) -> None:
+    edit(plan_file, "context: 4096 ", "context: 8192 ")
+    before = plan_file.read_text()
+    code, out, _ = kafila(capsys, "check", plan_file)
+    assert code == 0
+    assert "ring.anna.context_us: 163 in the file, now 326" in out
+    assert plan_file.read_text() == before
+    assert kafila(capsys, "check", "--write", plan_file)[0] == 0
+    code, out, _ = kafila(capsys, "check", plan_file)
+    assert code == 0
+    assert "in the file, now" not in out
+
+
+def test_check_refuses_what_no_longer_fits(
+    capsys: pytest.CaptureFixture[str], plan_file: Path
+) -> None:
+    edit(plan_file, "concurrency: 4 ", "concurrency: 400 ")
+    code, out, err = kafila(capsys, "check", plan_file)
+    assert code == 3
+    assert "admitted" not in out
+    assert "undersized: " in err
+    code, out, err = kafila(capsys, "check", "--json", plan_file)
+    assert (code, err) == (3, "")
+    found = json.loads(out)
+    assert not found["admitted"]
+    assert found["would_fit"]["concurrency"] > 4
+    assert any(each["need_bytes"] > each["room_bytes"] for each in found["members"])
+    assert {"where", "was", "now"} == set(found["changes"][0])
+
+
+def test_check_of_a_plan_that_is_none(capsys: pytest.CaptureFixture[str], plan_file: Path) -> None:
+    edit(plan_file, "head: anna", "head: bert")
+    code, out, err = kafila(capsys, "check", plan_file)
+    assert (code, out) == (4, "")
+    assert "the head must be first in the ring" in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("verb", ["plan", "check"])
+def test_help_shows_an_example(verb: str) -> None:
+    result = CliRunner().invoke(cli.cli, [verb, "--help"])
+    assert result.exit_code == 0
+    assert f"Example: kafila {verb}" in result.output
+
+
+@pytest.mark.parametrize("words", [["plan", "--help"], ["plan", LAN], ["check", "-h"]])
+def test_planning_imports_no_jax_and_no_network(words: list[object]) -> None:
+    code = (
+        "import sys; from kafila.cli import cli; "
+        f"cli.main({list(map(str, words))!r}, standalone_mode=False); "
+        "heavy = {'jax', 'flax', 'aioquic', 'starlette', 'asyncio', 'torch', 'numpy'}; "
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,396 @@
+"""The rendezvous' memory in virtual time."""
+
+from collections import defaultdict
+
+import pytest
+
+from kafila import defaults as d
+from kafila.rendezvous.actions import Action, Close, Log, Send
+from kafila.rendezvous.messages import (
+    Arrived,
+    Drop,
+    End,
+    Ended,
+    Enter,
+    Entered,
+    Gone,
+    Join,
+    Joined,
+    Left,
+    Mail,
+    Message,
+    Notice,
+    Open,
+    Opened,
+    Ping,
+    Pong,
+    Present,
+    Refused,
+)
+from kafila.rendezvous.registry import Registry, prefix
+from kafila.rendezvous.rings import session_id
+
+
+def key(name: str) -> bytes:
+    return name.encode().ljust(32, b".")
+
+
+class World:
+    """A registry with named clients: what each was sent, who was closed."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.now = 1000.0
+        self.inbox: dict[str, list[Notice]] = defaultdict(list)
+        self.closed: dict[str, str] = {}
+        self.log: list[str] = []
+        self._names: list[str] = []
+
+    def connect(self, name: str, who: str | None = None, host: str = "203.0.113.7") -> None:
+        self._names.append(name)
+        self._do(self.registry.connected(len(self._names), key(who or name), host, self.now))
+
+    def say(self, name: str, message: Message | bytes) -> list[Notice]:
+        """Send it; what the sender has been sent since the call before."""
+        data = message if isinstance(message, bytes) else message.encode()
+        self._do(self.registry.received(self._names.index(name) + 1, data, self.now))
+        return self.take(name)
+
+    def leave(self, name: str) -> None:
+        self._do(self.registry.disconnected(self._names.index(name) + 1, self.now))
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.now += 1
+            self._do(self.registry.tick(self.now))
+
+    def take(self, name: str) -> list[Notice]:
+        return self.inbox.pop(name, [])
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send():
+                    self.inbox[self._names[action.connection - 1]].append(action.message)
+                case Close():
+                    self.closed[self._names[action.connection - 1]] = action.reason
+                case Log():
+                    self.log.append(action.line)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def refusal(notices: list[Notice]) -> Refused:
+    assert len(notices) == 1
+    assert isinstance(notices[0], Refused)
+    return notices[0]
+
+
+def hosted(world: World, members: int = 3) -> int:
+    world.connect("host")
+    (opened,) = world.say("host", Open(members=members))
+    assert isinstance(opened, Opened)
+    return opened.number
+
+
+def joined(world: World, name: str, number: int) -> int:
+    world.connect(name)
+    (answer,) = world.say(name, Join(number=number))
+    assert isinstance(answer, Joined)
+    assert answer.host == key("host").hex()
+    return answer.attempt
+
+
+def test_mail_passes_between_host_and_each_joiner(world: World) -> None:
+    number = hosted(world)
+    anna, bert = joined(world, "anna", number), joined(world, "bert", number)
+    assert world.take("host") == [
+        Arrived(attempt=anna, key=key("anna").hex()),
+        Arrived(attempt=bert, key=key("bert").hex()),
+    ]
+    world.say("anna", Mail(attempt=anna, body="from anna"))
+    assert world.take("host") == [Mail(attempt=anna, body="from anna")]
+    world.say("host", Mail(attempt=bert, body="to bert"))
+    assert world.take("bert") == [Mail(attempt=bert, body="to bert")]
+    assert world.take("anna") == []
+
+
+def test_a_joiner_cannot_write_in_anothers_name(world: World) -> None:
+    number = hosted(world)
+    anna, _ = joined(world, "anna", number), joined(world, "bert", number)
+    world.take("host")
+    answer = refusal(world.say("bert", Mail(attempt=anna, body="as anna")))
+    assert answer.why == "malformed"
+    assert not any(isinstance(notice, Mail) for notice in world.take("host"))
+    assert "bert" in world.closed
+
+
+def test_numbers_are_counted_up_and_not_reused_soon(world: World) -> None:
+    first = hosted(world)
+    world.leave("host")
+    world.connect("again")
+    (opened,) = world.say("again", Open(members=2))
+    assert isinstance(opened, Opened)
+    assert opened.number == first + 1
+
+
+def test_unknown_and_past_sessions_are_told_apart(world: World) -> None:
+    number = hosted(world)
+    world.connect("lost")
+    answer = refusal(world.say("lost", Join(number=number + 1)))
+    assert answer.why == "unknown"
+    assert f"no session {number + 1}" in answer.text
+    assert world.say("host", End(text="all 3 members reported")) == [
+        Ended(text="all 3 members reported")
+    ]
+    world.connect("late")
+    answer = refusal(world.say("late", Join(number=number)))
+    assert (answer.why, answer.text) == (
+        "ended",
+        f"session {number} is over: all 3 members reported",
+    )
+
+
+def test_a_host_that_leaves_ends_its_session(world: World) -> None:
+    joined(world, "anna", hosted(world))
+    world.leave("host")
+    assert world.take("anna") == [Ended(text="its host has left")]
+    assert "anna" in world.closed
+
+
+def test_a_joiner_that_leaves_or_is_dropped(world: World) -> None:
+    number = hosted(world)
+    anna, bert = joined(world, "anna", number), joined(world, "bert", number)
+    world.take("host")
+    world.leave("anna")
+    assert world.take("host") == [Left(attempt=anna)]
+    assert world.say("host", Drop(attempt=bert)) == []
+    assert "bert" in world.closed
+    assert world.say("bert", Mail(attempt=bert, body="still here?")) == []
+    world.leave("bert")
+    assert world.take("host") == []
+    assert joined(world, "anna again", number) > bert
+
+
+def test_codes_expire_for_joining_and_then_for_good(world: World) -> None:
+    number = hosted(world)
+    anna = joined(world, "anna", number)
+    world.take("host")
+    world.wait(d.CODE_SECONDS)
+    world.connect("late")
+    assert "expired" in refusal(world.say("late", Join(number=number))).text
+    world.say("anna", Mail(attempt=anna, body="my report"))
+    assert world.take("host") == [Mail(attempt=anna, body="my report")]
+    world.wait(d.COLLECT_SECONDS)
+    assert world.take("host") == [Ended(text="its time ran out")]
+    assert world.take("anna") == [Ended(text="its time ran out")]
+
+
+def test_a_copied_identity_is_refused_while_the_first_lives(world: World) -> None:
+    number = hosted(world)
+    joined(world, "anna", number)
+    world.connect("copy", "anna")
+    assert world.take("anna") == [Ping()]
+    assert world.say("copy", Join(number=number)) == []
+    world.say("anna", Pong())
+    answer = refusal(world.take("copy"))
+    assert answer.why == "copied"
+    assert "copied" in answer.text
+    assert "copy" in world.closed
+    assert "anna" not in world.closed
+    assert any("connected twice" in line for line in world.log)
+
+
+def test_a_restarted_member_takes_over_from_its_dead_connection(world: World) -> None:
+    number = hosted(world)
+    first = joined(world, "anna", number)
+    world.take("host")
+    world.connect("anna restarted", "anna")
+    world.say("anna restarted", Join(number=number))
+    world.wait(d.PROOF_OF_LIFE)
+    assert "anna" in world.closed
+    (answer,) = world.take("anna restarted")
+    assert isinstance(answer, Joined)
+    assert world.take("host") == [
+        Left(attempt=first),
+        Arrived(attempt=answer.attempt, key=key("anna").hex()),
+    ]
+    world.leave("anna")  # the shell reports it late
+    assert world.take("host") == []
+
+
+def test_a_newcomer_succeeds_at_once_when_the_first_leaves(world: World) -> None:
+    number = hosted(world)
+    joined(world, "anna", number)
+    world.connect("anna restarted", "anna")
+    world.connect("third", "anna")
+    assert refusal(world.take("third")).why == "copied"
+    world.leave("anna")
+    (answer,) = world.say("anna restarted", Join(number=number))
+    assert isinstance(answer, Joined)
+
+
+def test_a_contested_newcomer_that_leaves_is_forgotten(world: World) -> None:
+    world.connect("anna")
+    world.connect("copy", "anna")
+    world.leave("copy")
+    world.wait(d.PROOF_OF_LIFE + 1)
+    assert "anna" not in world.closed
+
+
+@pytest.mark.parametrize(
+    ("data", "why", "words"),
+    [
+        (b"not json", "malformed", "malformed message"),
+        (b'{"v":1,"kind":"open","members":3,"more":1}', "malformed", "more"),
+        (b'{"v":1,"kind":"open","members":1000}', "malformed", "members"),
+        (b'{"v":1,"kind":"open","members":"3"}', "malformed", "members"),
+        (b'{"v":1,"kind":"opened","number":3,"expires_s":1}', "malformed", "kind"),
+        (b'{"v":7,"kind":"something new"}', "version", "this member 7"),
+        (b"[" * 60000, "malformed", "malformed"),
+        (b'"' + b"x" * d.MESSAGE_LIMIT + b'"', "malformed", "bytes where"),
+        (End(text="out of turn").encode(), "malformed", "out of turn"),
+        (Mail(attempt=1, body="out of turn").encode(), "malformed", "out of turn"),
+    ],
+)
+def test_bad_messages_are_refused_and_end_the_connection(
+    world: World, data: bytes, why: str, words: str
+) -> None:
+    world.connect("anna")
+    answer = refusal(world.say("anna", data))
+    assert answer.why == why
+    assert words in answer.text
+    assert "anna" in world.closed
+    assert world.say("anna", Open(members=2)) == []
+
+
+def test_one_connection_has_one_role(world: World) -> None:
+    number = hosted(world)
+    assert refusal(world.say("host", Join(number=number))).why == "malformed"
+
+
+def test_a_flood_of_messages_ends_the_connection(world: World) -> None:
+    world.connect("anna")
+    answers = [world.say("anna", Pong()) for _ in range(int(d.REQUESTS_BURST) + 1)]
+    assert answers[:-1] == [[]] * int(d.REQUESTS_BURST)
+    assert refusal(answers[-1]).why == "busy"
+
+
+def test_messages_at_a_fair_rate_go_on_for_ever(world: World) -> None:
+    number = hosted(world)
+    anna = joined(world, "anna", number)
+    for _ in range(5 * int(d.REQUESTS_BURST)):
+        world.now += 1 / d.REQUESTS_PER_SECOND
+        world.say("anna", Mail(attempt=anna, body="tick"))
+    assert "anna" not in world.closed
+
+
+def test_limits_per_address(world: World) -> None:
+    for i in range(d.SESSIONS_PER_ADDRESS):
+        world.connect(f"host {i}")
+        assert isinstance(world.say(f"host {i}", Open(members=2))[0], Opened)
+    world.connect("one more")
+    assert refusal(world.say("one more", Open(members=2))).why == "busy"
+    world.connect("elsewhere", host="198.51.100.1")
+    assert isinstance(world.say("elsewhere", Open(members=2))[0], Opened)
+    world.leave("host 0")
+    world.connect("later")
+    assert isinstance(world.say("later", Open(members=2))[0], Opened)
+
+
+def test_connections_per_address_are_bounded(world: World) -> None:
+    for i in range(d.CLIENTS_PER_ADDRESS):
+        world.connect(f"client {i}", host="2001:db8::1")
+    world.connect("same network", host="2001:db8::2")
+    assert refusal(world.take("same network")).why == "busy"
+    world.connect("other network", host="2001:db8:0:1::1")
+    assert world.take("other network") == []
+
+
+def test_guessing_numbers_is_slow(world: World) -> None:
+    for i in range(int(d.JOINS_BURST)):
+        world.connect(f"guess {i}")
+        assert refusal(world.say(f"guess {i}", Join(number=5000 + i))).why == "unknown"
+    world.connect("next")
+    assert refusal(world.say("next", Join(number=1))).why == "busy"
+    world.wait(5)
+    world.connect("after a while")
+    assert refusal(world.say("after a while", Join(number=1))).why == "unknown"
+
+
+def test_a_connection_without_purpose_is_closed(world: World) -> None:
+    world.connect("idle")
+    number = hosted(world)
+    joined(world, "anna", number)
+    world.wait(d.IDLE_CLIENT)
+    assert set(world.closed) == {"idle"}
+
+
+def test_address_prefixes() -> None:
+    assert prefix("192.0.2.1") == prefix("::ffff:192.0.2.1") == "192.0.2.1"
+    assert prefix("fe80::1%eth0") == prefix("fe80::2%eth1") == "fe80::/64"
+
+
+RING = ["anna", "bert", "cleo"]
+
+
+def enter(world: World, name: str, record: str, members: list[str] = RING) -> list[Notice]:
+    keys = [key(member) for member in members]
+    session = session_id(keys).hex()
+    return world.say(
+        name, Enter(session=session, members=tuple(k.hex() for k in keys), record=record)
+    )
+
+
+def test_members_of_a_plan_are_introduced_as_they_come_and_go(world: World) -> None:
+    for name in RING:
+        world.connect(name)
+    assert enter(world, "anna", "record a") == [Entered()]
+    assert enter(world, "bert", "record b") == [
+        Entered(),
+        Present(key=key("anna").hex(), record="record a"),
+    ]
+    assert world.take("anna") == [Present(key=key("bert").hex(), record="record b")]
+    world.leave("bert")
+    assert world.take("anna") == [Gone(key=key("bert").hex())]
+    world.connect("bert again", "bert")
+    world.take("anna")
+    assert len(enter(world, "bert again", "record b2")) == 2
+    assert world.take("anna") == [Present(key=key("bert").hex(), record="record b2")]
+    assert len(enter(world, "cleo", "record c")) == 3
+
+
+def test_a_new_record_replaces_the_old_one(world: World) -> None:
+    world.connect("anna")
+    world.connect("bert")
+    enter(world, "anna", "record a")
+    enter(world, "bert", "record b")
+    world.take("anna")
+    assert enter(world, "bert", "moved") == [Entered()]
+    assert world.take("anna") == [Present(key=key("bert").hex(), record="moved")]
+
+
+def test_only_members_of_the_named_set_enter(world: World) -> None:
+    world.connect("stranger")
+    answer = refusal(enter(world, "stranger", "record"))
+    assert answer.why == "members"
+    assert "not among" in answer.text
+    world.connect("anna")
+    wrong = Enter(session="0" * 64, members=(key("anna").hex(),), record="record")
+    assert refusal(world.say("anna", wrong)).why == "members"
+    world.connect("bert")
+    twice = Enter(
+        session=session_id([key("bert")] * 2).hex(), members=(key("bert").hex(),) * 2, record="r"
+    )
+    assert refusal(world.say("bert", twice)).why == "members"
+
+
+def test_a_ring_that_everyone_left_is_forgotten(world: World) -> None:
+    world.connect("anna")
+    enter(world, "anna", "record a")
+    world.leave("anna")
+    world.connect("bert")
+    assert enter(world, "bert", "record b") == [Entered()]

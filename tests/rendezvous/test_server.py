@@ -1,0 +1,140 @@
+"""The rendezvous over real QUIC on loopback."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kafila import defaults as d
+from kafila.errors import IdentityProblem, NetworkProblem
+from kafila.rendezvous.client import RendezvousClient
+from kafila.rendezvous.messages import CONTROL, Arrived, Ended, Mail
+from kafila.rendezvous.server import Rendezvous
+from tests.rendezvous.lan import LOOPBACK, Lan
+
+
+@pytest.fixture
+async def lan(tmp_path: Path) -> AsyncIterator[Lan]:
+    async with Lan(tmp_path) as opened:
+        yield opened
+
+
+async def test_mail_passes_and_the_end_is_told(lan: Lan) -> None:
+    host, anna = await lan.client("host"), await lan.client("anna")
+    opened = await host.open_session(2)
+    joined = await anna.join(opened.number)
+    assert joined.host == lan.identity("host").key.hex()
+    assert await host.receive() == Arrived(
+        attempt=joined.attempt, key=lan.identity("anna").key.hex()
+    )
+    big = "x" * d.MAIL_LIMIT
+    anna.post(joined.attempt, big)
+    assert await host.receive() == Mail(attempt=joined.attempt, body=big)
+    host.post(joined.attempt, "last words")
+    await host.end("enough")
+    assert await anna.receive() == Mail(attempt=joined.attempt, body="last words")
+    assert await anna.receive() == Ended(text="enough")
+    with pytest.raises(NetworkProblem, match="connection to the rendezvous is gone"):
+        await anna.receive()
+    assert lan.log[0].startswith(f"session {opened.number} opened by")
+    assert lan.log[-1] == f"session {opened.number} is over: enough"
+
+
+async def test_a_copied_identity_is_refused_while_the_first_lives(lan: Lan) -> None:
+    first = await lan.client("anna")
+    opened = await first.open_session(2)
+    copy = await lan.client("anna")
+    with pytest.raises(IdentityProblem, match="copied"):
+        await copy.open_session(2)
+    anna = await lan.client("bert")
+    await anna.join(opened.number)
+    assert isinstance(await first.receive(), Arrived)
+
+
+async def test_a_restarted_process_takes_over_from_a_silent_connection(
+    lan: Lan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(d, "PROOF_OF_LIFE", 0.2)
+    dead = await lan.client("anna")
+    await dead.open_session(2)
+    dead.connection.on_message = lambda channel, message: None  # hears pings no more
+    again = await lan.client("anna")
+    assert (await again.open_session(2)).number == 2
+    with pytest.raises(NetworkProblem, match="replaced by a newer connection"):
+        await dead.receive()
+
+
+async def test_nobody_at_the_address(lan: Lan) -> None:
+    node = await lan.node("anna")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind((LOOPBACK, 0))
+        address = silent.getsockname()
+        with pytest.raises(NetworkProblem) as problem:
+            await RendezvousClient.connect(node, address, timeout=0.5)
+    assert f"{address[0]}:{address[1]}" in str(problem.value)
+    assert "firewall" in str(problem.value)
+
+
+async def test_an_unknown_host_name(lan: Lan) -> None:
+    node = await lan.node("anna")
+    with pytest.raises(NetworkProblem, match=r"nowhere\.invalid"):
+        await RendezvousClient.connect(node, ("nowhere.invalid", 4710))
+
+
+async def test_another_key_than_the_known_one(lan: Lan) -> None:
+    node = await lan.node("anna")
+    with pytest.raises(IdentityProblem):
+        await RendezvousClient.connect(
+            node, lan.rendezvous.address, lan.identity("somebody else").key
+        )
+
+
+async def test_a_port_in_use(lan: Lan) -> None:
+    with pytest.raises(NetworkProblem, match="in use"):
+        await Rendezvous.open(lan.identity("second"), *lan.rendezvous.address)
+
+
+async def test_a_rendezvous_that_goes_away(lan: Lan) -> None:
+    host = await lan.client("host")
+    await host.open_session(2)
+    await lan.rendezvous.close()
+    with pytest.raises(NetworkProblem, match="is gone"):
+        await host.receive()
+
+
+async def test_nonsense_is_refused_and_other_channels_are_ignored(lan: Lan) -> None:
+    anna = await lan.client("anna")
+    anna.connection.send(5, b"nothing for you")
+    anna.connection.send(CONTROL, b"nonsense")
+    with pytest.raises(NetworkProblem, match="malformed message"):
+        await anna.receive()
+
+
+async def test_a_wait_has_its_deadline(lan: Lan) -> None:
+    host = await lan.client("host")
+    await host.open_session(2)
+    with pytest.raises(NetworkProblem, match="nothing came through the rendezvous"):
+        await host.receive(0.05)
+
+
+async def test_a_rendezvous_that_talks_nonsense(lan: Lan) -> None:
+    host = await lan.client("host")
+    assert host.connection.on_message is not None
+    host.connection.on_message(CONTROL, b'{"v":1,"kind":"hm"}')
+    with pytest.raises(NetworkProblem, match="malformed"):
+        await host.receive()
+    bert = await lan.client("bert")
+    assert bert.connection.on_message is not None
+    bert.connection.on_message(CONTROL, b'{"v":2,"kind":"entered"}')
+    with pytest.raises(IdentityProblem, match="protocol 2"):
+        await bert.receive()
+
+
+async def test_many_clients_at_once(lan: Lan) -> None:
+    host = await lan.client("host")
+    opened = await host.open_session(8)
+    joiners = [await lan.client(f"member-{i}") for i in range(7)]
+    joins = await asyncio.gather(*(joiner.join(opened.number) for joiner in joiners))
+    assert sorted(joined.attempt for joined in joins) == list(range(1, 8))

@@ -1,0 +1,208 @@
+"""Head and members together, over in-memory wires: the same tokens whatever the ring."""
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from kafila.errors import KafilaError, NetworkProblem
+from kafila.serve.frames import Array, Release, encode
+from kafila.serve.generation import Generation, Params
+from kafila.serve.scheduler import QueueFull
+from tests.serve.paced import SECONDS_A_ROW, PacedStage
+from tests.serve.rings import ask, fleet, read, until
+from tests.serve.toy import ToyStage, divide
+
+BLOCKS = 7
+PROMPTS = [[5], [1, 2, 3], list(range(11)), [9] * 4, [4, 3, 2, 1, 0], [96], [7] * 20, [8, 8]]
+
+
+def stages(members: int, **sizes: int) -> list[ToyStage]:
+    return [ToyStage(blocks, **sizes) for blocks in divide(BLOCKS, members)]
+
+
+async def serial(members: int) -> list[list[int]]:
+    """Every prompt's tokens, asked one after the other."""
+    async with fleet(stages(members)) as ring:
+        return [await ask(ring.head, prompt, 12) for prompt in PROMPTS]
+
+
+async def test_the_division_does_not_matter() -> None:
+    alone = await serial(1)
+    assert len({tuple(tokens) for tokens in alone}) == len(PROMPTS)
+    for members in (2, 3, 5, 7):
+        assert await serial(members) == alone
+
+
+@pytest.mark.parametrize(
+    ("members", "groups", "rows"), [(1, 1, 8), (2, 2, 4), (3, 3, 1), (4, 1, 3), (5, 4, 2)]
+)
+async def test_company_does_not_matter(members: int, groups: int, rows: int) -> None:
+    expected = await serial(1)
+    async with fleet(stages(members, groups=groups, rows=rows)) as ring:
+        together = await asyncio.gather(*(ask(ring.head, p, 12) for p in PROMPTS))
+        assert together == expected
+        await until(lambda: ring.head.schedule.used == 0)
+        assert all(len(member.slots) == 0 for member in ring.members)
+
+
+async def test_sampling_follows_seed_and_position() -> None:
+    draws = []
+    for members in (1, 3):
+        async with fleet(stages(members)) as ring:
+            a, b, c = (
+                ask(ring.head, [1, 2], 9, Params(temperature=1.0, seed=seed)) for seed in (1, 2, 1)
+            )
+            draws += await asyncio.gather(a, b, c)
+    assert draws[0] == draws[2] == draws[3] == draws[5]
+    assert draws[0] != draws[1]
+
+
+async def test_a_request_ends_at_eos_or_with_its_context() -> None:
+    async with fleet(stages(2, context=16)) as ring:
+        tokens = await ask(ring.head, [1, 2, 3], 99)
+        assert len(tokens) == 13
+        generation = ring.head.submit([1, 2, 3], Params(), 99, frozenset([tokens[4]]))
+        assert await read(generation) == tokens[: tokens.index(tokens[4]) + 1]
+        assert generation.finish == "stop"
+        full = ring.head.submit(list(range(15)), Params(), 99, frozenset())
+        assert len(await read(full)) == 1
+        assert full.finish == "length"
+
+
+def reached(generation: Generation, tokens: int) -> bool:
+    return generation.produced >= tokens
+
+
+async def test_cancel_frees_the_slot_round_the_ring() -> None:
+    expected = await serial(1)
+    async with fleet(stages(3, groups=1, rows=2)) as ring:
+        head = ring.head
+        for progress in range(8):  # at every stage of a request's life
+            doomed = head.submit(PROMPTS[2], Params(), 40, frozenset())
+            await until(partial(reached, doomed, progress))
+            doomed.cancel()
+            assert doomed.finish == "cancelled"
+            together = await asyncio.gather(*(ask(head, PROMPTS[i], 12) for i in (1, 2, 6)))
+            assert together == [expected[i] for i in (1, 2, 6)]
+        await until(lambda: head.schedule.used == 0)
+        assert all(len(member.slots) == 0 for member in ring.members)
+
+
+async def test_a_cancelled_request_in_the_queue_never_runs() -> None:
+    async with fleet(stages(2, groups=1, rows=1)) as ring:
+        first = ring.head.submit([1], Params(), 5, frozenset())
+        queued = ring.head.submit([2], Params(), 5, frozenset())
+        last = ring.head.submit([3], Params(), 5, frozenset())
+        queued.cancel()
+        assert len(await read(first)) == len(await read(last)) == 5
+        assert await read(queued) == []
+
+
+async def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafila.serve.head.WAITING_REQUESTS", 2)
+    async with fleet(stages(2, groups=1, rows=1)) as ring:
+        taken = [ring.head.submit([1], Params(), 5, frozenset()) for _ in range(3)]
+        with pytest.raises(QueueFull):
+            ring.head.submit([1], Params(), 5, frozenset())
+        answers = [await read(generation) for generation in taken]
+        assert answers[0] == answers[1] == answers[2]
+        assert len(await ask(ring.head, [1], 5)) == 5
+
+
+async def test_a_slow_client_stops_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafila.serve.generation.UNREAD_TOKENS", 4)
+    async with fleet(stages(3, groups=1, rows=2, context=200)) as ring:
+        slow = ring.head.submit([1, 2, 3], Params(), 60, frozenset())
+        other = await ask(ring.head, [1, 2, 3], 60)
+        assert slow.produced <= 4
+        assert await read(slow) == other
+
+
+async def test_a_client_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafila.serve.generation.UNREAD_TOKENS", 4)
+    monkeypatch.setattr("kafila.serve.generation.UNREAD_SECONDS", 0.05)
+    async with fleet(stages(2)) as ring:
+        slow = ring.head.submit([1, 2, 3], Params(), 50, frozenset())
+        await until(lambda: slow.produced == 4)
+        await until(lambda: ring.head.schedule.used == 0)
+        with pytest.raises(KafilaError, match="unread"):
+            await read(slow)
+
+
+async def test_a_lost_member_ends_requests_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafila.serve.ring.LAST_WORDS_SECONDS", 0.05)
+    async with fleet(stages(4, context=10_000)) as ring:
+        running = [ring.head.submit([i], Params(), 9000, frozenset()) for i in range(5)]
+        await until(lambda: running[0].produced > 3)
+        ring.wires[1].cut("timed out")  # between m1 and m2
+        for generation in running:
+            with pytest.raises(NetworkProblem, match="m2: lost m1: timed out"):
+                await read(generation)
+        with pytest.raises(NetworkProblem, match="m2: lost m1"):
+            ring.head.submit([1], Params(), 5, frozenset())
+        words = [str(await one.failed) for one in ring.rings]
+        assert words[2] == "lost m1: timed out"
+        assert words[3] == "m2: lost m1: timed out"
+        assert words[1] in ("m2: lost m1: timed out", "lost m2: timed out")
+
+
+class Broken(ToyStage):
+    def decode(self, group: int, positions: Array, x: Array) -> Array:
+        if positions.max() > 6:
+            raise MemoryError("no room left for block 3\nat a place nobody needs to read")
+        return super().decode(group, positions, x)
+
+
+async def test_a_failing_stage_is_told_to_everyone_in_its_own_words() -> None:
+    toys = stages(3)
+    toys[1] = Broken(toys[1].blocks)
+    async with fleet(toys) as ring:
+        generation = ring.head.submit([1, 2], Params(), 30, frozenset())
+        with pytest.raises(KafilaError, match="m1: it failed: MemoryError: no room left"):
+            await read(generation)
+        words = [str(await one.failed) for one in ring.rings]
+        assert words[0] == words[2] == f"m1: {words[1]}"
+        assert "nobody needs" not in words[0]
+
+
+async def test_a_failing_head_ends_its_requests() -> None:
+    toys = stages(2)
+    toys[0] = Broken(toys[0].blocks)
+    async with fleet(toys) as ring:
+        with pytest.raises(KafilaError, match="no room left"):
+            await ask(ring.head, [1, 2], 30)
+        assert "m0: it failed" in str(await ring.rings[1].failed)
+
+
+async def test_frames_that_do_not_fit_end_the_ring_naming_their_sender() -> None:
+    async with fleet(stages(3)) as ring:
+        ring.wires[0].send(1, b"\x02nonsense")
+        words = [str(await one.failed) for one in ring.rings]
+        assert words[1].startswith("m0 sent what this ring does not speak")
+        assert words[0] == words[2] == f"m1: {words[1]}"
+
+
+async def test_a_forged_release_is_refused() -> None:
+    async with fleet(stages(2)) as ring:
+        running = ring.head.submit([1], Params(), 50, frozenset())
+        await until(lambda: running.produced > 2)
+        ring.wires[1].send(0, encode(Release(0, 0)))
+        with pytest.raises(NetworkProblem, match="never sent"):
+            await read(running)
+
+
+async def test_paced_stages_overlap() -> None:
+    """Four members, four groups: four requests flow at nearly four times the rate of one."""
+    sizes = {"groups": 4, "rows": 1}
+    paced = [PacedStage(blocks, **sizes) for blocks in divide(4, 4)]
+    loop = asyncio.get_running_loop()
+    async with fleet(paced) as ring:
+        began = loop.time()
+        await ask(ring.head, [1], 12)
+        one = 12 / (loop.time() - began)
+        began = loop.time()
+        await asyncio.gather(*(ask(ring.head, [i], 12) for i in range(4)))
+        four = 48 / (loop.time() - began)
+    assert one <= 1 / (4 * SECONDS_A_ROW)
+    assert four >= 3.2 * one  # the last lap is not full; over long answers the ratio is nearer 4

@@ -1,0 +1,1 @@
+"""Scripts for developers: models, test data, measurements. Nothing imports them at run time."""

@@ -48,6 +48,85 @@ MAX_FILE_BYTES: Final = 1 << 20
 
 # --- net -------------------------------------------------------------------------------------
 
+IDLE_TIMEOUT: Final = 15.0
+"""Silence after which a peer is gone. Three keepalives fall into it, so that two may be lost, and
+they come every 5 s: well below the 30 s after which the shortest common NAT mapping expires."""
+
+DIAL_TIMEOUT: Final = 10.0
+"""For a connection to a rendezvous: several retransmissions on a slow path."""
+
+EDGE_TIMEOUT: Final = 30.0
+"""For an edge between two members that were introduced; their clocks and starts may differ."""
+
+HANDSHAKE_TIMEOUT: Final = 8.0
+"""From a QUIC handshake's first datagram to the proof accepted: three round trips and losses."""
+
+CLOSE_TIMEOUT: Final = 1.0
+"""For the peer to hear the last words; Ctrl-C must not seem to hang."""
+
+PATH_SIZES: Final = (1200, 1452, 8900)
+"""Datagram sizes in bytes tried on a path: QUIC's minimum (a path that cannot carry it is none),
+Ethernet with IPv6, and loopback or jumbo frames (below aioquic's bound of 16,383)."""
+
+PATH_PATIENCE: Final = 0.025
+"""After the first PONG, for PONGs to larger PINGs of the same round or from better paths."""
+
+PING_AGAIN: Final = 0.05
+PING_AGAIN_MOST: Final = 0.4
+"""Seconds between the rounds of PINGs on a path that has not answered, doubling up to the most."""
+
+PING_FULL_ROUNDS: Final = 3
+"""Rounds with PINGs of every size; an address silent for so long gets only the smallest."""
+
+MAX_CANDIDATES: Final = 8
+"""Addresses tried of a peer; the good one must not starve among those of virtual interfaces."""
+
+MAX_PATHS: Final = 16
+"""Paths of an edge, with those discovered from the peer's own PINGs."""
+
+MAX_DATAGRAM: Final = 9216
+"""Bytes read of a datagram: above the largest of PATH_SIZES."""
+
+SOCKET_BUFFER: Final = 4 << 20
+"""Bytes asked for each way: a flight of a large message must not overflow while Python is busy
+(the kernel grants what its limits allow)."""
+
+DRAIN: Final = 64
+"""Datagrams taken from the socket before anything is sent: long bursts share one answer, and
+timers still run."""
+
+MAX_CERTIFICATE: Final = 480
+"""Bytes of a certificate; an Ed25519 one of ours has 240."""
+
+CERTIFICATE_QUERY_SIZE: Final = 512
+"""A query is padded to this, so that its answer is never larger."""
+
+QUERY_AGAIN: Final = 0.25
+"""Seconds until an unanswered query is repeated, doubling."""
+
+STUN_TIMEOUT: Final = 1.0
+"""Above any round trip worth measuring; a sample that takes longer counts as lost."""
+
+MAX_HALF_OPEN: Final = 64
+"""QUIC handshakes in progress with strangers (libp2p's bound); each costs up to 300 KiB."""
+
+MAX_CHANNELS: Final = 64
+"""Channels of a connection each way; QUIC lets the peer open 128 streams."""
+
+MAX_MESSAGE: Final = 32 << 20
+"""Bytes of a message on an edge; a prefill chunk of 256 x 5120 bf16 has 2.6 MB."""
+
+MAX_CONTROL_MESSAGE: Final = 1 << 20
+"""Bytes of a message to or from a rendezvous, which anybody may send."""
+
+EDGE_WINDOW: Final = 16 << 20
+CONTROL_WINDOW: Final = 256 << 10
+"""Bytes a peer may send ahead at first (QUIC flow control, grows with use): several prefill chunks
+on an edge; little where the peer is not yet known."""
+
+MAX_REASON: Final = 200
+"""Bytes of the reason a peer gives for closing: a sentence."""
+
 # --- rendezvous and session ------------------------------------------------------------------
 
 MAX_MEMBERS: Final = 64
@@ -82,14 +161,8 @@ SPAKE2 library's arithmetic is not constant-time and its duration would depend o
 STEP_SECONDS: Final = 20.0
 """For one answer of the other side (which may be computing a key exchange for somebody else)."""
 
-RENDEZVOUS_CONNECT: Final = 8.0
-"""To reach a rendezvous: several retransmissions on a slow path; then it is not there."""
-
 MEET_SECONDS: Final = 10 * 60.0
 """How long a serving member waits for the others: people start them by hand, one by one."""
-
-EDGE_SECONDS: Final = 30.0
-"""For a neighbour, introduced a moment ago, to be reached; a later start waits in MEET_SECONDS."""
 
 RTT_SAMPLES: Final = 15
 """Round trips in a window; the median of 15 ignores several spikes and takes under a second."""

@@ -53,7 +53,7 @@ class Processes:
                 stderr=log,
                 text=True,
                 cwd=self._folder,
-                start_new_session=True,  # a terminal's Ctrl-C reaches the demo alone; it stops the rest
+                start_new_session=True,  # Ctrl-C reaches the demo alone, which stops the rest
             )
         self._running[who] = process
         return process
@@ -139,7 +139,8 @@ def ask(base: str, messages: list[dict[str, str]], on_text: Callable[[str], None
         data=json.dumps(body).encode(),
         headers={"content-type": "application/json"},
     )
-    text, usage, began, first, last = "", {}, time.monotonic(), 0.0, 0.0
+    text, began, first, last = "", time.monotonic(), 0.0, 0.0
+    usage: dict[str, Any] = {}
     with urllib.request.urlopen(request, timeout=defaults.DEMO_ANSWER_SECONDS) as response:
         for event in _events(response):
             usage = event.get("usage") or usage
@@ -204,19 +205,26 @@ def run(*, once: bool, port: int, say: Callable[[str], None], write: Callable[[s
         say("\nEvery member: kafila serve plan.yaml")
         for name in MEMBERS:
             processes.start(
-                name, "serve", "plan.yaml", "--home", name, "--listen", "127.0.0.1:0", "--port", str(port)
+                name,
+                "serve",
+                "plan.yaml",
+                "--home",
+                name,
+                "--listen",
+                "127.0.0.1:0",
+                "--port",
+                str(port),
             )
         base = f"http://127.0.0.1:{port}"
         began = time.monotonic()
         wait_ready(base, processes, defaults.DEMO_READY_SECONDS)
-        say(f"The ring is up after {time.monotonic() - began:.1f} s; the head answers on {base}/v1\n")
+        took = time.monotonic() - began
+        say(f"The ring is up after {took:.1f} s; the head answers on {base}/v1\n")
 
         _converse(base, QUESTION, say, write)
         if once:
             return
-        say(
-            f"\nAsk more here, or from any OpenAI client at {base}/v1 (model: demo). Ctrl-C ends."
-        )
+        say(f"\nAsk more here, or from any OpenAI client at {base}/v1 (model: demo). Ctrl-C ends.")
         _stay(base, processes, say, write)
 
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from kafila.errors import UsageProblem
 from kafila.yamlfile import Document
 
 
@@ -20,7 +21,8 @@ class Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+Name = Annotated[str, Field(pattern=_NAME)]
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Address = Annotated[str, Field(pattern=r"^\S+:[0-9]{1,5}$")]
@@ -30,7 +32,7 @@ Count = Annotated[int, Field(ge=1, lt=1 << 63)]
 Whole = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 _PATTERNS = {
-    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$": "a name of letters, digits, dots and dashes, as in anna",
+    _NAME: "a name of letters, digits, dots and dashes, as in anna",
     r"^[0-9a-f]{64}$": "64 hexadecimal digits, as the probe printed them",
     r"^sha256:[0-9a-f]{64}$": "sha256: and 64 hexadecimal digits, as the planner printed them",
     r"^\S+:[0-9]{1,5}$": "a host and a port, as in example.org:4710",
@@ -49,6 +51,16 @@ _FACTORS = {
 _UNIT_NAMES = {"bytes": "bytes", "us": "microseconds", "ns": "nanoseconds"}
 
 T = TypeVar("T", bound=BaseModel)
+
+
+def member_name(text: str) -> str:
+    """`text` if it can name a member; UsageProblem otherwise."""
+    try:
+        return TypeAdapter(Name).validate_python(text, strict=True)
+    except ValidationError:
+        raise UsageProblem(
+            f"{text[:63]!r} cannot name a member; write {_PATTERNS[_NAME]} with --name"
+        ) from None
 
 
 def build(model: type[T], document: Document) -> T:

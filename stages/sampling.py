@@ -67,27 +67,26 @@ def _draw(logits: jax.Array, position: jax.Array, sampling: Sampling) -> jax.Arr
     total = jnp.exp(scaled).sum()
     uniform = jax.random.uniform(jax.random.fold_in(jax.random.key(sampling.seed), position))
 
+    limit = jnp.where(sampling.top_k > 0, sampling.top_k, logits.size)
+    limit = jnp.minimum(limit, logits.size)
+    # No filter can shrink the mass that is drawn from.
+    free = (limit == logits.size) & (sampling.top_p >= 1) & (sampling.min_p <= 0)
+
     def among(count: int) -> tuple[jax.Array, jax.Array]:
-        """The token if the draw falls among the `count` likeliest, and whether it surely does."""
+        """The token if it is one of the `count` likeliest, and whether that is certain."""
         top, tokens = lax.top_k(scaled, count)
-        weights = jnp.exp(top)
-        limit = jnp.where(sampling.top_k > 0, sampling.top_k, logits.size)
-        ranked = jnp.where(jnp.arange(count) < limit, weights, 0)
-        within = jnp.cumsum(ranked)
-        # What top-k leaves; without it every token counts, seen here or not.
-        mass = jnp.where(limit <= count, within[-1], total)
-        before = within - ranked
-        # One of 1 keeps all, whatever rounding says of the last ones' sum.
-        share = jnp.where(sampling.top_p < 1, sampling.top_p * mass, jnp.inf)
-        kept = (jnp.arange(count) < limit) & (before < share) & (weights >= sampling.min_p)
-        kept = kept.at[0].set(True)
-        cut = ~kept[-1] | (limit <= count) | (count == logits.size)
-        heap = jnp.cumsum(jnp.where(kept, ranked, 0))
-        # Uncut, the draw is only sure if no filter can shrink the mass it is taken from.
-        free = (sampling.top_k == 0) & (sampling.top_p >= 1) & (sampling.min_p <= 0)
-        point = uniform * jnp.where(cut, heap[-1], total)
-        chosen = jnp.minimum((heap <= point).sum(), kept.sum() - 1)
-        return tokens[chosen], cut | (free & (point < heap[-1]))
+        rank = jnp.arange(count)
+        weights = jnp.where(rank < limit, jnp.exp(top), 0)
+        heap = jnp.cumsum(weights)
+        whole = jnp.where(limit <= count, heap[-1], total)  # the mass that top-k leaves
+        # A share of 1 keeps all, whatever rounding makes of the last ones' sum.
+        share = jnp.where(sampling.top_p < 1, sampling.top_p * whole, jnp.inf)
+        kept = (rank < limit) & (heap - weights < share) & (weights >= sampling.min_p)
+        size = jnp.maximum(kept.sum(), 1)  # what is kept is a front of the ranks
+        inside = (limit <= count) | ((limit == logits.size) & (size < count))
+        point = uniform * jnp.where(inside, heap[size - 1], total)
+        chosen = jnp.minimum((heap <= point).sum(), size - 1)
+        return tokens[chosen], inside | (free & (point < heap[-1]))
 
     if logits.size <= FRONT:
         return among(logits.size)[0]

@@ -66,6 +66,12 @@ def test_a_folder(tmp_path: Path, shard_bytes: int | None) -> None:
     assert locate(str(folder), blocks=range(2), head=False) == folder
 
 
+def test_the_embedded_model() -> None:
+    manifest = Manifest.of("demo")
+    assert (manifest.name, manifest.revision) == ("demo", None)
+    assert Checkpoint.open(locate("demo")).config.digest == manifest.digest
+
+
 def test_the_name_is_the_folders_even_if_spelled_as_a_dot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

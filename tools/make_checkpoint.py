@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.checkpoint import DTYPES, INDEX, SINGLE, expected
-from stages.config import Qwen3Config, Shape, Yarn
+from stages.config import CheckpointError, Qwen3Config, Shape, Yarn
 
 PIECE = 1 << 22
 """Values made at a time; a multiple of the four that one draw gives."""
 
 TOKENIZER = Path(__file__).parent.parent / "kafila" / "demo_model"
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 def _size(
@@ -283,17 +283,18 @@ def main(
 ) -> None:
     """Write a random-weight checkpoint of SIZE, changed by the options, into a new FOLDER."""
     given = {name: value for name, value in changes.items() if value is not None}
-    config = dataclasses.replace(SIZES[size], **given)  # type: ignore[arg-type]
-    config = Qwen3Config.from_dict(config_json(stretched(config, factor)))
-    shard_bytes = None if shard is None else int(shard * 1e6)
-    write_checkpoint(
-        folder,
-        config,
-        seed=seed,
-        shard_bytes=shard_bytes,
-        new_keys=new_keys,
-        tokenizer=TOKENIZER if tokenizer else None,
-    )
+    config = stretched(dataclasses.replace(SIZES[size], **given), factor)  # type: ignore[arg-type]
+    try:
+        write_checkpoint(
+            folder,
+            Qwen3Config.from_dict(config_json(config)),
+            seed=seed,
+            shard_bytes=None if shard is None else int(shard * 1e6),
+            new_keys=new_keys,
+            tokenizer=TOKENIZER if tokenizer else None,
+        )
+    except (CheckpointError, OSError) as error:
+        raise click.ClickException(str(error)) from None
     size_bytes = sum(file.stat().st_size for file in folder.iterdir())
     click.echo(f"{folder}: {config.blocks} blocks, {size_bytes:,} bytes")
 

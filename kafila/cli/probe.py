@@ -72,11 +72,12 @@ def probe(
     from kafila.net.identity import Identity
     from kafila.probe import device
     from kafila.probe.report import write_probes
+    from kafila.schema import member_name
     from kafila.session import probing
     from kafila.session.code import parse_address, parse_invitation
 
     identity = Identity.load_or_create(Path(home).expanduser())
-    name = name or socket.gethostname().split(".")[0]
+    name = member_name(name or socket.gethostname().split(".")[0])
     view = ProbeView(code_to_stderr=output == "-")
     measure = partial(device.measure, name, identity, on_progress=view.progress)
     where = parse_address(rendezvous) if rendezvous else None

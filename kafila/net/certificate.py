@@ -24,7 +24,9 @@ def self_signed(key: Ed25519PrivateKey) -> bytes:
     """Return the DER certificate of `key` (about 240 bytes), the same bytes every time."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, SERVER_NAME)])
     public = key.public_key()
-    serial = int.from_bytes(sha256(public.public_bytes(Encoding.Raw, PublicFormat.Raw)).digest()[:8])
+    serial = int.from_bytes(
+        sha256(public.public_bytes(Encoding.Raw, PublicFormat.Raw)).digest()[:8]
+    )
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -17,7 +17,6 @@ from kafila.defaults import (
     HANDSHAKE_TIMEOUT,
     MAX_CHANNELS,
     MAX_REASON,
-    PACING_GRAIN,
 )
 from kafila.errors import IdentityProblem, KafilaError, NetworkProblem
 from kafila.net.channels import Incoming, Messages, frame, opening
@@ -46,7 +45,10 @@ class Shell(Protocol):
         """Send a datagram now."""
 
     def wake(self, connection: "Connection") -> None:
-        """Call `connection.service()` once at the end of this loop turn."""
+        """Call `connection.flush()` once at the end of this loop turn."""
+
+    def join(self, connection: "Connection") -> None:
+        """Know a new connection until it is released."""
 
     def route(self, cid: bytes, connection: "Connection") -> None:
         """Bring datagrams with this connection id to the connection."""
@@ -118,6 +120,7 @@ class Connection:
         self._ping_at: float | None = None
         self._pings: dict[int, float] = {}
         self._ping_uid = 0
+        shell.join(self)
         for cid in quic.cids:
             shell.route(cid, self)
         shell.wake(self)
@@ -167,7 +170,9 @@ class Connection:
                 f"cannot send to {self.label}: {self._why or 'the connection is closed'}"
             )
         if len(message) > self._limit:
-            raise ValueError(f"a message of {len(message)} bytes, at most {self._limit} are allowed")
+            raise ValueError(
+                f"a message of {len(message)} bytes, at most {self._limit} are allowed"
+            )
         stream = self._outgoing.get(channel)
         if stream is not None:
             self._quic.send(stream, frame(message))
@@ -201,18 +206,20 @@ class Connection:
     # --- what the node calls -----------------------------------------------------------------
 
     def receive(self, datagram: bytes, source: Address, now: float) -> None:
-        """Take a datagram; `service` follows once all pending ones are taken."""
+        """Take a datagram; `process` and `flush` follow once all pending ones are taken."""
         self._quic.receive(datagram, self._peer_address(source), now)
 
-    def service(self) -> None:
-        """Act on what has happened, then send what there is to send."""
-        now = self._loop.time()
+    def process(self, now: float) -> None:
+        """Act on what has arrived or come due."""
         try:
             for event in self._quic.events():
                 if self._state is not _State.CLOSED:
                     self._handle(event, now)
         except ValueError as error:
             self._break(f"{self.label} broke the protocol: {error}.")
+
+    def flush(self, now: float) -> None:
+        """Send what there is to send, and set the timer."""
         if self._state is not _State.CLOSED:
             self._transmit(now)
             self._arm(now)
@@ -230,20 +237,22 @@ class Connection:
         self._timer = self._loop.call_at(max(due, now), self._tick)
 
     def _tick(self) -> None:
-        now = self._loop.time() + PACING_GRAIN  # the loop's clock is coarse: due soon is due
+        assert self._timer is not None
+        now = max(self._loop.time(), self._timer.when())  # the loop may be a clock tick early
         self._timer = None
         due = self._quic.timer()
         if due is not None and due <= now:
-            self._quic.handle_timer(max(due, self._loop.time()))
+            self._quic.handle_timer(now)
         if self._ping_at is not None and self._ping_at <= now:
             self._ping(now)
         if self._deadline is not None and self._deadline <= now:
             self._expire()
-        self.service()
+        self.process(now)
+        self.flush(now)
 
     def _ping(self, now: float) -> None:
         self._ping_uid += 1
-        self._pings = {self._ping_uid: self._loop.time()}
+        self._pings = {self._ping_uid: now}
         self._ping_at = now + self._idle_timeout / 3  # two may be lost before the peer gives up
         self._quic.ping(self._ping_uid)
 
@@ -286,7 +295,10 @@ class Connection:
         if self._state is not _State.OPENING:
             if message[:1] != _GOODBYE or len(message) < 3:
                 raise ValueError("an unknown control message")
-            self._goodbye = int.from_bytes(message[1:3]), _plain(message[3:].decode())
+            self._goodbye = (
+                int.from_bytes(message[1:3]),
+                _plain(message[3:].decode(errors="ignore")),
+            )
             self._hear_out()
             return
         reply = self._handshake.receive(message)
@@ -418,13 +430,13 @@ class Connection:
         self.unsent = max(0, self.unsent - sum(len(datagram) for datagram, _ in datagrams))
 
     def _peer_address(self, source: Address) -> Hashable:
-        """Return what QUIC takes for the peer's address."""
-        self.address = source
+        """Return what QUIC takes for the peer's address: it follows a client that moves."""
         return source
 
     def _send(self, datagrams: Iterable[tuple[bytes, Hashable]]) -> None:
         for datagram, address in datagrams:
             assert isinstance(address, tuple)
+            self.address = address
             self._shell.send(datagram, address)
 
 

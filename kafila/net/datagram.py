@@ -171,9 +171,7 @@ _SOFTWARE: Final = "kafila".ljust(20)
 def binding_request(transaction: bytes) -> bytes:
     """Return a Binding request; `transaction` is 12 random bytes."""
     return bytes(
-        stun.Message(
-            stun.Method.BINDING, stun.Class.REQUEST, transaction, {"SOFTWARE": _SOFTWARE}
-        )
+        stun.Message(stun.Method.BINDING, stun.Class.REQUEST, transaction, {"SOFTWARE": _SOFTWARE})
     )
 
 

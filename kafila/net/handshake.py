@@ -143,7 +143,9 @@ class ClientHandshake:
         if _is(message, _REFUSE):
             _, code, protocol, session, digest = _REFUSE.unpack(message)
             reason = Reason(code)
-            self.refusal = Refusal(reason, False, *_values(reason, ours, key, protocol, session, digest))
+            self.refusal = Refusal(
+                reason, False, *_values(reason, ours, key, protocol, session, digest)
+            )
             return None
         if _is(message, _ACCEPT):
             self.accepted = True

@@ -9,12 +9,14 @@ socket is an opaque value), no clock, no QUIC. All paths are direct here.
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from kafila.defaults import (
+    MAX_CANDIDATES,
     MAX_PATHS,
     PATH_PATIENCE,
     PATH_SIZES,
@@ -36,19 +38,25 @@ def edge_key(secret: bytes, key: bytes, peer_key: bytes) -> tuple[bytes, bytes]:
 
 
 def reachable(candidates: Iterable[Address], own: Iterable[Address]) -> list[Address]:
-    """Leave out loopback candidates, unless the peer is on this machine or has no other.
+    """Keep the candidates worth a PING: IPv4 addresses of one host, at most MAX_CANDIDATES.
 
-    On another machine they would only lead back to this one.
+    Loopback ones only if the peer is on this machine (it has a host in common with `own`) or has
+    no other: on another machine they would lead back to this one.
     """
-    every = list(candidates)
-    hosts = {host for host, _ in every if not _loopback(host)}
-    if not hosts or hosts & {host for host, _ in own}:
-        return every
-    return [address for address in every if not _loopback(address[0])]
+    every = [(IPv4Address(host), port) for host, port in candidates if _usable(host, port)]
+    hosts = {host for host, _ in every if not host.is_loopback}
+    here = not hosts or hosts & {IPv4Address(host) for host, _ in own}
+    kept = [(str(host), port) for host, port in every if here or not host.is_loopback]
+    return kept[:MAX_CANDIDATES]
 
 
-def _loopback(host: str) -> bool:
-    return host.startswith("127.")
+def _usable(host: str, port: int) -> bool:
+    try:
+        address = IPv4Address(host)
+    except ValueError:
+        return False
+    broadcast = address.is_multicast or address.is_unspecified or address.packed[3] == 255
+    return not broadcast and 0 < port < 65536
 
 
 @dataclass(eq=False)
@@ -175,6 +183,11 @@ class PathChecks:
             if not path.checked and now >= path._next:
                 sends += self._ping(path, now)
         return sends
+
+    def settle(self) -> None:
+        """Choose now, if a path is checked: the peer has chosen and begins."""
+        if any(path.checked for path in self.paths):
+            self._choose()
 
     def timer(self) -> float | None:
         """Return when to `poll` next; None: not before something arrives."""

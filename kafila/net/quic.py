@@ -15,15 +15,21 @@ from aioquic.buffer import Buffer
 from aioquic.quic import events
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
-from aioquic.quic.packet import QuicErrorCode, QuicPacketType, pull_quic_header
+from aioquic.quic.packet import (
+    QuicErrorCode,
+    QuicPacketType,
+    QuicProtocolVersion,
+    pull_quic_header,
+)
 
-from kafila.defaults import DATAGRAM_SIZE
+from kafila.defaults import PATH_SIZES
 from kafila.net.certificate import SERVER_NAME, pem
 from kafila.net.identity import Identity
 
 logging.getLogger("quic").addHandler(logging.NullHandler())  # its warnings are our errors
 
 _CID_LENGTH: Final = 8
+_VERSIONS: Final = (QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2)
 HANDSHAKE_STREAM: Final = 0
 """The client's first bidirectional stream (RFC 9000 section 2.1)."""
 
@@ -94,7 +100,11 @@ class Destination(NamedTuple):
 def destination(datagram: bytes) -> Destination:
     """Read a datagram's connection id (RFC 9000 section 17); raises ValueError for garbage."""
     header = pull_quic_header(Buffer(data=datagram), host_cid_length=_CID_LENGTH)
-    opens = header.packet_type is QuicPacketType.INITIAL and len(datagram) >= DATAGRAM_SIZE
+    opens = (
+        header.packet_type is QuicPacketType.INITIAL
+        and header.version in _VERSIONS
+        and len(datagram) >= PATH_SIZES[0]
+    )
     return Destination(header.destination_cid, opens)
 
 
@@ -174,6 +184,7 @@ class Engine:
 
     def __init__(self, identity: Identity, idle_timeout: float) -> None:
         self._client = QuicConfiguration(
+            supported_versions=list(_VERSIONS),
             connection_id_length=_CID_LENGTH,
             congestion_control_algorithm="cubic",
             idle_timeout=idle_timeout,

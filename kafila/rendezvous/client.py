@@ -54,7 +54,7 @@ class RendezvousClient:
         node: Node,
         address: tuple[str, int],
         key: bytes | None = None,
-        timeout: float = d.RENDEZVOUS_CONNECT,
+        timeout: float = d.DIAL_TIMEOUT,
     ) -> "RendezvousClient":
         """Connect to the rendezvous at host and port; `key` is its own, where it is known.
 

@@ -12,7 +12,7 @@ from kafila.errors import KafilaError
 from kafila.serve.compute import Compute
 from kafila.serve.frames import Array, Decode, Frame, FrameError, Prefill, Release
 from kafila.serve.generation import Generation, Params
-from kafila.serve.member import Blocks, at_last, as_problem
+from kafila.serve.member import Blocks, as_problem, at_last
 from kafila.serve.rates import Rate
 from kafila.serve.ring import Ring
 from kafila.serve.scheduler import (

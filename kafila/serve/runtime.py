@@ -18,7 +18,7 @@ from kafila.planfile import PlanFile
 from kafila.rendezvous.client import RendezvousClient
 from kafila.serve.compute import Compute
 from kafila.serve.head import Head, HeadBlocks
-from kafila.serve.member import Member, shape_of, as_problem
+from kafila.serve.member import Member, as_problem, shape_of
 from kafila.serve.ring import Ring
 from kafila.serve.view import View
 from kafila.session.edges import form_edges

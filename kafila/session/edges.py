@@ -19,7 +19,7 @@ async def form_edges(
     plan: PlanFile,
     me: int,
     peers: Mapping[int, Peer],
-    timeout: float = d.EDGE_SECONDS,
+    timeout: float = d.EDGE_TIMEOUT,
 ) -> tuple[Edge | None, Edge | None]:
     """The edges to the previous and to the next member of the ring.
 

@@ -65,7 +65,8 @@ async def host_session(
             tasks -= done
             now = time.monotonic()
             for task in done - {receiving}:
-                perform(host.computed(*task.result(), now))
+                attempt, answer = task.result()
+                perform(host.computed(attempt, answer, now))
             if receiving in done:
                 perform(_notice(host, receiving.result(), now))
                 receiving = start(client.receive())

@@ -74,7 +74,7 @@ async def test_nobody_at_the_address(lan: Lan) -> None:
         with pytest.raises(NetworkProblem) as problem:
             await RendezvousClient.connect(node, address, timeout=0.5)
     assert f"{address[0]}:{address[1]}" in str(problem.value)
-    assert "firewall" in str(problem.value)
+    assert "`kafila rendezvous`" in str(problem.value)
 
 
 async def test_an_unknown_host_name(lan: Lan) -> None:

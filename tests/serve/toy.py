@@ -15,7 +15,7 @@ from stages.sampling import Sampling
 
 PRIME = 4093  # products of two residues stay exact in float32
 HIDDEN = 8
-VOCAB = 97
+VOCAB = 320
 
 
 class ToyStage:

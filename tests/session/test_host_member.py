@@ -77,6 +77,9 @@ class World:
     def deliver(self, joiner: Joiner) -> None:
         self.post(joiner, joiner.member.report(report(joiner.name, joiner.member.key)))
 
+    def state(self) -> HostState:
+        return self.host.state
+
     def leave(self, joiner: Joiner) -> None:
         self._do(self.host.left(joiner.attempt, self.now))
 
@@ -115,11 +118,11 @@ def test_a_whole_session() -> None:
         assert joiner.member.welcome.host == "hanna"
     world.deliver(bert)
     assert bert.member.state is MemberState.DONE
-    assert world.host.state is HostState.COLLECTING
+    assert world.state() is HostState.COLLECTING
     world.deliver(anna)
     assert anna.member.received is not None
     assert anna.member.received.reports == 3
-    assert world.host.state is HostState.COMPLETE
+    assert world.state() is HostState.COMPLETE
     names = [r.name for r in world.host.reports.values()]
     assert names == ["hanna", "bert", "anna"]
     assert world.events == [
@@ -133,7 +136,7 @@ def test_a_whole_session() -> None:
 def test_no_mail_shows_words_names_or_reports() -> None:
     world = World(members=2)
     world.deliver(world.join("anna"))
-    assert world.host.state is HostState.COMPLETE
+    assert world.state() is HostState.COMPLETE
     everything = " ".join(world.bodies)
     for secret in (*CODE.words, "anna", "hanna", "bandwidth", "example/tiny", "processor"):
         assert secret not in everything
@@ -147,17 +150,17 @@ def test_a_wrong_code_is_refused_and_the_host_goes_on() -> None:
     assert guesser.dropped
     assert world.host.failures == 1
     world.deliver(world.join("anna"))
-    assert world.host.state is HostState.COMPLETE
+    assert world.state() is HostState.COMPLETE
 
 
 @pytest.mark.parametrize(("members", "allowed"), [(3, 10), (8, 16)])
 def test_guesses_are_capped(members: int, allowed: int) -> None:
     world = World(members)
     for i in range(allowed):
-        assert world.host.state is HostState.COLLECTING
+        assert world.state() is HostState.COLLECTING
         assert isinstance(world.join(f"guesser-{i}", WRONG).error, IdentityProblem)
         world.wait(1)
-    assert world.host.state is HostState.VOID
+    assert world.state() is HostState.VOID
     late = world.join("anna")
     assert isinstance(late.error, IdentityProblem)
     assert "void" in str(late.error)
@@ -170,7 +173,7 @@ def test_guesses_do_not_stop_members_who_have_all_joined() -> None:
     assert all("all joined" in str(guesser.error) for guesser in early)
     assert world.host.failures == 0
     world.deliver(anna)
-    assert world.host.state is HostState.COMPLETE
+    assert world.state() is HostState.COMPLETE
 
 
 def test_a_surplus_member_is_refused_before_it_can_guess() -> None:
@@ -213,7 +216,7 @@ def test_a_member_joins_again_and_replaces_its_earlier_attempt() -> None:
     again = world.join("anna")
     assert again.error is None
     world.deliver(again)
-    assert world.host.state is HostState.COMPLETE
+    assert world.state() is HostState.COMPLETE
 
 
 def test_it_replaces_the_earlier_attempt_even_before_that_has_left() -> None:
@@ -263,19 +266,19 @@ def test_the_code_expires_unless_everyone_has_joined() -> None:
     world = World(members=3)
     world.join("anna")
     world.wait(d.CODE_SECONDS)
-    assert world.host.state is HostState.EXPIRED
+    assert world.state() is HostState.EXPIRED
 
     world = World(members=2)
     anna = world.join("anna")
     world.wait(d.CODE_SECONDS)
-    assert world.host.state is HostState.COLLECTING
+    assert world.state() is HostState.COLLECTING
     world.deliver(anna)
-    assert world.host.state is HostState.COMPLETE
+    assert world.state() is HostState.COMPLETE
 
     world = World(members=2)
     world.join("anna")
     world.wait(d.CODE_SECONDS + d.COLLECT_SECONDS)
-    assert world.host.state is HostState.EXPIRED
+    assert world.state() is HostState.EXPIRED
 
 
 def exchanged(world: World, name: str = "anna") -> Joiner:

@@ -11,7 +11,6 @@ from kafila.errors import IdentityProblem, NetworkProblem, UsageProblem
 from kafila.manifest import Manifest
 from kafila.net.connection import Connection
 from kafila.probe.report import Report
-from kafila.rendezvous.client import RendezvousClient
 from kafila.session.code import Code, parse_code, vocabulary
 from kafila.session.events import CodeReady, Event, HostConfirmed, MemberLeft, ReportSent
 from kafila.session.host import host_session
@@ -66,9 +65,8 @@ class Party:
         code: Code | None = None,
         make_report: MakeReport | None = None,
         home: str | None = None,
-        client: RendezvousClient | None = None,
     ) -> None:
-        client = client or await self.lan.client(home or name)
+        client = await self.lan.client(home or name)
         who = self.lan.identity(home or name)
 
         async def measured(manifest: Manifest | None) -> Report:
@@ -128,14 +126,19 @@ async def test_a_wrong_code_fails_alone(party: Party) -> None:
 
 async def test_a_surplus_member_is_told(party: Party) -> None:
     host = await party.host(3)
-    slow = asyncio.create_task(party.join("anna", make_report=measure_for_ever))
-    await party.join("bert")
+    gate = asyncio.Event()
+
+    async def slowly(manifest: Manifest | None) -> Report:
+        await gate.wait()
+        return report("anna", party.lan.identity("anna").key)
+
+    anna = asyncio.create_task(party.join("anna", make_report=slowly))
     await party.until(HostConfirmed)
+    await party.join("bert")
     with pytest.raises(IdentityProblem, match="for 3 members and they have all joined"):
         await party.join("cleo")
-    slow.cancel()
-    await asyncio.gather(slow, return_exceptions=True)
-    await party.join("anna2", home="anna", client=await party.lan.client("cleo2"))
+    gate.set()
+    await anna
     await host
     with pytest.raises(IdentityProblem, match="is over: all its 3 members reported"):
         await party.join("dora")

@@ -95,8 +95,9 @@ def _score(
     params: model.Params,
     tokenizer: Tokenizer,
     pairs: Sequence[tuple[str, str]],
+    limit: int,
 ) -> Score:
-    given = answers(config, params, tokenizer, [question for question, _ in pairs], limit=40)
+    given = answers(config, params, tokenizer, [question for question, _ in pairs], limit)
     wrong = tuple(
         f"{question} -> {answer}"
         for (question, right), answer in zip(pairs, given, strict=True)
@@ -112,7 +113,7 @@ def score_sums(
     rng = random.Random(seed)
     found = [sums.draw_where(rng, held_out=True) for _ in range(count)]
     pairs = [(vary(each.question(rng), rng), each.answer) for each in found]
-    return _score(config, params, tokenizer, pairs)
+    return _score(config, params, tokenizer, pairs, limit=16)
 
 
 def score_facts(
@@ -122,4 +123,6 @@ def score_facts(
     rng = random.Random(seed)
     known = held_out_facts()
     chosen = rng.sample(known, min(count, len(known)))
-    return _score(config, params, tokenizer, [(each.question, each.answer) for each in chosen])
+    return _score(
+        config, params, tokenizer, [(each.question, each.answer) for each in chosen], limit=40
+    )

@@ -1,0 +1,338 @@
+"""A contiguous range of a model's blocks, loaded and compiled: the part one member computes.
+
+Knows one group of rows at a time and the positions it is told; not requests, rings or networks.
+Calls block until the result is there and are made from one thread.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from stages.attention import Slot, attend, slot_shape
+from stages.checkpoint import Checkpoint
+from stages.compile import compiled, shape
+from stages.config import Qwen3Config
+from stages.model import Block, Definition, Head
+from stages.sampling import Sampling, sample
+from stages.weights import Loader
+
+PREFILL_CHUNK = 256
+"""Tokens of one prefill call at most: the products are then bound by arithmetic, and a decode step
+that waits behind one chunk waits a few steps' time, not a whole prompt's."""
+
+PREFILL_BUCKETS = (32, PREFILL_CHUNK)
+"""Chunks are padded to one of these; short prompts and last chunks are common."""
+
+Array = npt.NDArray[Any]
+Progress = Callable[[str, int, int], None]
+
+
+def decode_buckets(rows: int) -> list[int]:
+    """Numbers of rows that a step is compiled for: powers of two, and all rows."""
+    return [*(b for b in (1 << i for i in range(rows.bit_length())) if b < rows), rows]
+
+
+def prefill_buckets(context: int) -> list[int]:
+    """Lengths that a chunk is compiled for; none is longer than the context."""
+    return sorted({min(n, context) for n in PREFILL_BUCKETS})
+
+
+class Functions:
+    """The functions a stage compiles, over flat leaves."""
+
+    def __init__(self, config: Qwen3Config, *, head: bool):
+        self.block = Definition(lambda: Block(config))
+        self.head = Definition(lambda: Head(config)) if head else None
+
+    def decode(
+        self,
+        blocks: Sequence[Sequence[jax.Array]],
+        x: jax.Array,
+        positions: jax.Array,
+        slots: Sequence[Sequence[Slot]],
+    ) -> tuple[jax.Array, list[list[Slot]]]:
+        """One token of each row: x [b, hidden], positions [b]; slots of each block and row."""
+
+        def rows(old: Sequence[Slot]) -> Callable[..., tuple[jax.Array, list[Slot]]]:
+            def each(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, list[Slot]]:
+                # Each row by itself: faster on CPU than one batched product, and never dependent
+                # on its neighbours.
+                done = [
+                    attend(q[i : i + 1], k[i : i + 1], v[i : i + 1], slot, positions[i])
+                    for i, slot in enumerate(old)
+                ]
+                return jnp.concatenate([o for o, _ in done]), [slot for _, slot in done]
+
+            return each
+
+        new = []
+        for leaves, old in zip(blocks, slots, strict=True):
+            x, written = self.block(leaves)(x, positions, rows(old))
+            new.append(written)
+        return x, new
+
+    def prefill(
+        self,
+        blocks: Sequence[Sequence[jax.Array]],
+        x: jax.Array,
+        start: jax.Array,
+        slots: Sequence[Sequence[Slot]],
+    ) -> tuple[jax.Array, list[list[Slot]]]:
+        """Successive tokens of one row: x [n, hidden] from position start; its slot of each block."""
+        positions = start + jnp.arange(x.shape[0])
+
+        def one(old: Slot) -> Callable[..., tuple[jax.Array, Slot]]:
+            return lambda q, k, v: attend(q, k, v, old, start)
+
+        new = []
+        for leaves, (old,) in zip(blocks, slots, strict=True):
+            x, written = self.block(leaves)(x, positions, one(old))
+            new.append([written])
+        return x, new
+
+    def enter(self, head: Sequence[jax.Array], tokens: jax.Array) -> jax.Array:
+        assert self.head is not None
+        return self.head(head).enter(tokens)
+
+    def logits(self, head: Sequence[jax.Array], x: jax.Array) -> jax.Array:
+        assert self.head is not None
+        return self.head(head).logits(x)
+
+    def sample(
+        self, head: Sequence[jax.Array], x: jax.Array, positions: jax.Array, sampling: Sampling
+    ) -> tuple[jax.Array, jax.Array]:
+        """x [b, hidden] of the position before -> tokens for `positions` [b] and their embedding."""
+        assert self.head is not None
+        module = self.head(head)
+        tokens = sample(module.logits(x), positions, sampling)
+        return tokens, module.enter(tokens)
+
+
+class Stage:
+    """Blocks `blocks` of a checkpoint, with KV slots for `groups` times `rows` sequences.
+
+    Every hidden state has `wire_dtype`. A row's result is bitwise the same in any row, beside any
+    other rows and under any division of the blocks among like devices.
+    """
+
+    chunk = PREFILL_CHUNK
+
+    def __init__(
+        self,
+        config: Qwen3Config,
+        blocks: Sequence[Sequence[jax.Array]],
+        head: Sequence[jax.Array] | None,
+        *,
+        context: int,
+        groups: int,
+        rows: int,
+        on_progress: Progress | None = None,
+    ):
+        """Leaves are in the order of `Functions.block.names` and `Functions.head.names`.
+
+        Allocates the caches and compiles every executable.
+        """
+        self.hidden, self.vocab = config.hidden, config.vocab
+        self.wire_dtype = np.dtype(config.dtype)
+        self.context, self.groups, self.rows = context, groups, rows
+        self._functions = Functions(config, head=head is not None)
+        self._head = head
+        # On CPU one executable serves every block, so compiling takes as long for one as for many.
+        # Elsewhere the whole stage is one, for each call costs a launch.
+        span = 1 if jax.default_backend() == "cpu" else len(blocks)
+        self._spans = [blocks[i : i + span] for i in range(0, len(blocks), span)]
+        dims, bits = slot_shape(config.kv_heads, context, config.head_dim, jnp.dtype(config.dtype))
+        # Caches by group, span, block and row.
+        self._slots = [
+            [
+                [
+                    [Slot(jnp.zeros(dims, bits), jnp.zeros(dims, bits)) for _ in range(rows)]
+                    for _ in leaves
+                ]
+                for leaves in self._spans
+            ]
+            for _ in range(groups)
+        ]
+        # First position of each slot that holds nothing yet.
+        self._ends = np.zeros((groups, rows), np.int32)
+        self._decode: dict[int, Any] = {}
+        self._prefill: dict[int, Any] = {}
+        self._sample: dict[int, Any] = {}
+        self._enter: dict[int, Any] = {}
+        self._logits: Any = jax.jit(self._functions.logits)
+        jobs = list(self._jobs())
+        for done, job in enumerate(jobs):
+            if on_progress:
+                on_progress("compiling", done, len(jobs))
+            job()
+        if on_progress:
+            on_progress("compiling", len(jobs), len(jobs))
+
+    @classmethod
+    def open(
+        cls,
+        checkpoint: Checkpoint,
+        blocks: range,
+        *,
+        head: bool,
+        context: int,
+        groups: int,
+        rows: int,
+        on_progress: Progress | None = None,
+    ) -> "Stage":
+        """Load the tensors of these blocks (and the head's), allocate their caches, compile.
+
+        on_progress is told ("loading", bytes, bytes in all) and ("compiling", k, n).
+        """
+        config = checkpoint.config
+        functions = Functions(config, head=head)
+        own = [checkpoint.block_tensors(i) for i in blocks]
+        top = checkpoint.head_tensors() if head else {}
+        total = sum(t.stop - t.start for tensors in [*own, top] for t in tensors.values())
+        done = 0
+
+        def count(size: int) -> None:
+            nonlocal done
+            done += size
+            if on_progress:
+                on_progress("loading", done, total)
+
+        loader = Loader(jax.devices()[0], count)
+        names = functions.block.names
+        return cls(
+            config,
+            [loader.load_all(names, tensors) for tensors in own],
+            loader.load_all(functions.head.names, top) if functions.head else None,
+            context=context,
+            groups=groups,
+            rows=rows,
+            on_progress=on_progress,
+        )
+
+    def prefill(self, group: int, row: int, start: int, x: Array) -> Array:
+        """Successive tokens of one row: x [n, hidden] in wire dtype, or on the head tokens [n].
+
+        n is at most `chunk`. Keys and values go to positions start to start + n - 1, attention
+        sees all positions before. Returns [n, hidden].
+        """
+        n = len(x)
+        if not 0 < n <= self.chunk or not 0 <= start <= self.context - n:
+            raise ValueError(f"{n} tokens from position {start} in a context of {self.context}")
+        bucket = next(b for b in self._prefill if n <= b)
+        self._ends[group, row] = start + n
+        y: Any = _padded(x, bucket)
+        if y.ndim == 1:
+            y = self._enter[bucket](self._head, y.astype(np.int32))
+        y = self._advance(self._prefill[bucket], y, np.int32(start), group, slice(row, row + 1))
+        return np.asarray(y)[:n]
+
+    def decode(self, group: int, positions: Array, x: Array) -> Array:
+        """One token of each present row of a group.
+
+        positions int32 [b] with -1 for an absent row, x [b, hidden], index i is row i of the group;
+        b is at most `rows`. Returns [b, hidden]; absent rows hold nothing of meaning.
+        """
+        bucket, at = self._rows(group, positions)
+        y = self._advance(self._decode[bucket], _padded(x, bucket), at, group, slice(bucket))
+        return _padded(np.asarray(y), len(x))
+
+    def step(
+        self, group: int, positions: Array, x: Array, sampling: Sampling
+    ) -> tuple[Array, Array]:
+        """On the head: draw the token for each position from the last block's x [b, hidden] of the
+        position before, and take it through the own blocks. Returns (int32 [b], [b, hidden]).
+        """
+        bucket, at = self._rows(group, positions)
+        tokens, y = self._sample[bucket](
+            self._head,
+            _padded(x, bucket),
+            at,
+            Sampling(*(_padded(np.asarray(a), bucket) for a in sampling)),
+        )
+        y = self._advance(self._decode[bucket], y, at, group, slice(bucket))
+        return _padded(np.asarray(tokens), len(x)), _padded(np.asarray(y), len(x))
+
+    def logits(self, x: Array) -> Array:
+        """On the head: float32 [b, vocab] of the last block's x [b, hidden]; compiles when called."""
+        return np.asarray(self._logits(self._head, x))
+
+    def _rows(self, group: int, positions: Array) -> tuple[int, Array]:
+        """Bucket that holds the last present row, and where each of its rows writes.
+
+        An absent row writes where its next token will, so nothing it holds is touched.
+        """
+        present = np.flatnonzero(positions >= 0)
+        if len(positions) > self.rows or positions.max(initial=-1) >= self.context:
+            raise ValueError(
+                f"positions {positions.tolist()} with {self.rows} rows and context {self.context}"
+            )
+        last = int(present[-1]) + 1 if present.size else 1
+        bucket = next(b for b in self._decode if last <= b)
+        self._ends[group, present] = positions[present] + 1
+        at = self._ends[group, :bucket].copy()
+        at[present] = positions[present]
+        return bucket, at
+
+    def _advance(self, run: Any, x: Any, at: Any, group: int, rows: slice) -> jax.Array:
+        """Take x through the blocks, with the slots of these rows of a group."""
+        for leaves, slots in zip(self._spans, self._slots[group], strict=True):
+            x, written = run(leaves, x, at, [block[rows] for block in slots])
+            for block, new in zip(slots, written, strict=True):
+                block[rows] = new
+        y: jax.Array = x
+        return y
+
+    def _jobs(self) -> Iterator[Callable[[], None]]:
+        """Each compiles one executable."""
+        leaves = jax.tree.map(shape, self._spans[0])
+        slot = jax.tree.map(shape, self._slots[0][0][0][0])
+        functions = self._functions
+
+        def ints(*dims: int) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(dims, jnp.int32)
+
+        def hiddens(n: int) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((n, self.hidden), self.wire_dtype)
+
+        def blocks(function: Any, n: int, at: Any, rows: int) -> Any:
+            slots = [[slot] * rows for _ in leaves]
+            return compiled(function, leaves, hiddens(n), at, slots, donate=3)
+
+        def decode(b: int) -> None:
+            self._decode[b] = blocks(functions.decode, b, ints(b), b)
+
+        def prefill(n: int) -> None:
+            self._prefill[n] = blocks(functions.prefill, n, ints(), 1)
+
+        for b in decode_buckets(self.rows):
+            yield lambda b=b: decode(b)
+        for n in prefill_buckets(self.context):
+            yield lambda n=n: prefill(n)
+        if self._head is None:
+            return
+        head = jax.tree.map(shape, self._head)
+
+        def sampled(b: int) -> None:
+            sampling = jax.tree.map(shape, Sampling.greedy(b))
+            self._sample[b] = compiled(functions.sample, head, hiddens(b), ints(b), sampling)
+
+        def enter(n: int) -> None:
+            self._enter[n] = compiled(functions.enter, head, ints(n))
+
+        for b in decode_buckets(self.rows):
+            yield lambda b=b: sampled(b)
+        for n in prefill_buckets(self.context):
+            yield lambda n=n: enter(n)
+
+
+def _padded(x: Array, n: int) -> Array:
+    """The first n rows of x, with zeros where there are fewer."""
+    if len(x) == n:
+        return x
+    y = np.zeros((n, *x.shape[1:]), x.dtype)
+    y[: min(n, len(x))] = x[:n]
+    return y

@@ -1,0 +1,101 @@
+"""Control messages: what is read, and that nothing else breaks the reader."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafila.defaults import MAX_MEMBERS
+from kafila.rendezvous.messages import (
+    Arrived,
+    Drop,
+    End,
+    Enter,
+    Join,
+    Mail,
+    Malformed,
+    Message,
+    Notice,
+    Open,
+    OtherVersion,
+    Present,
+    Refused,
+    Request,
+    decode_notice,
+    decode_request,
+)
+
+KEY = "ab" * 32
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+kinds = st.sampled_from(["open", "join", "mail", "drop", "end", "enter", "pong", "present", "left"])
+lookalikes = st.fixed_dictionaries(
+    {"v": st.sampled_from([0, 1, 1, 1, 2, "1"]), "kind": kinds},
+    optional={
+        "members": json_values | st.lists(st.just(KEY), max_size=3),
+        "number": json_values,
+        "attempt": json_values,
+        "body": json_values,
+        "text": json_values,
+        "session": json_values | st.just(KEY),
+        "record": json_values,
+        "key": json_values | st.just(KEY),
+    },
+)
+
+
+@given(st.binary(max_size=200) | json_values.map(lambda v: json.dumps(v).encode()))
+def test_no_bytes_break_the_readers(data: bytes) -> None:
+    for decode in (decode_request, decode_notice):
+        with pytest.raises((Malformed, OtherVersion)):
+            decode(data)
+
+
+@given(lookalikes)
+def test_what_is_read_is_what_was_written(value: dict[str, object]) -> None:
+    data = json.dumps(value).encode()
+    for decode in (decode_request, decode_notice):
+        try:
+            message: Message = decode(data)
+        except (Malformed, OtherVersion):
+            continue
+        assert json.loads(message.encode()) == value
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Open(members=2),
+        Join(number=7),
+        Mail(attempt=1, body="{}"),
+        Drop(attempt=2),
+        End(text="über"),
+        Enter(session=KEY, members=(KEY,) * MAX_MEMBERS, record="r" * 8000),
+    ],
+)
+def test_requests_come_back_as_they_were(message: Request) -> None:
+    assert decode_request(message.encode()) == message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Arrived(attempt=1, key=KEY),
+        Present(key=KEY, record="r"),
+        Refused(why="busy", text="later"),
+    ],
+)
+def test_notices_come_back_as_they_were(message: Notice) -> None:
+    assert decode_notice(message.encode()) == message
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\u202eabc", "x" * 301])
+def test_words_for_a_person_are_printable_and_short(text: str) -> None:
+    data = json.dumps({"v": 1, "kind": "refused", "why": "busy", "text": text}).encode()
+    with pytest.raises(Malformed):
+        decode_notice(data)

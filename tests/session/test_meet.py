@@ -1,0 +1,210 @@
+"""Members of a plan meet through a real rendezvous and form their ring on loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kafila.errors import IdentityProblem, NetworkProblem
+from kafila.net.edge import Edge
+from kafila.net.identity import Identity
+from kafila.planfile import PlanFile
+from kafila.probe.report import session_id as plans_session_id
+from kafila.rendezvous.messages import Gone, Present
+from kafila.rendezvous.rings import session_id
+from kafila.session.edges import form_edges
+from kafila.session.events import Event, Met, OnEvent, Waiting
+from kafila.session.meet import Meeting, meet, ring_index
+from kafila.session.record import Self, sign
+from tests.rendezvous.lan import Lan
+from tests.session.samples import plan
+
+NAMES = ("anna", "bert", "cleo", "dora", "emil")
+Ends = tuple[Edge | None, Edge | None]
+
+
+@pytest.fixture
+async def lan(tmp_path: Path) -> AsyncIterator[Lan]:
+    async with Lan(tmp_path) as opened:
+        yield opened
+
+
+def plan_of(lan: Lan, size: int, context: int = 512) -> PlanFile:
+    return plan([(name, lan.identity(name)) for name in NAMES[:size]], context)
+
+
+async def member(
+    lan: Lan,
+    made: PlanFile,
+    me: int,
+    *,
+    timeout: float = 20,
+    on_event: OnEvent = lambda event: None,
+) -> Ends:
+    """What `kafila serve` does before it loads a weight."""
+    name = made.ring[me].name
+    client = await lan.client(name)
+    node = lan.nodes[-1]
+    peers = await meet(client, lan.identity(name), node, made, me, timeout, on_event)
+    return await form_edges(node, made, me, peers)
+
+
+async def ring(lan: Lan, size: int) -> list[Ends]:
+    made = plan_of(lan, size)
+    return await asyncio.gather(*(member(lan, made, me) for me in range(size)))
+
+
+async def around(ends: list[Ends], frame: bytes) -> list[int]:
+    """Pass a frame from the head all round; the members it came to, in order."""
+    visited: list[int] = []
+    home = asyncio.Event()
+
+    def at(me: int) -> None:
+        visited.append(me)
+        following = ends[me][1]
+        if me == 0:
+            home.set()
+        else:
+            assert following is not None
+            following.send(3, frame)
+
+    for me, (previous, _) in enumerate(ends):
+        assert previous is not None
+
+        def heard(channel: int, message: bytes, me: int = me) -> None:
+            assert (channel, message) == (3, frame)
+            at(me)
+
+        previous.on_message = heard
+    first = ends[0][1]
+    assert first is not None
+    first.send(3, frame)
+    async with asyncio.timeout(20):
+        await home.wait()
+    return visited
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+async def test_a_ring_forms_and_a_frame_goes_round(lan: Lan, size: int) -> None:
+    ends = await ring(lan, size)
+    assert await around(ends, b"hidden state" * 1000) == [*range(1, size), 0]
+    for previous, following in ends:
+        assert (previous is following) == (size == 2)
+
+
+async def test_a_ring_of_one_has_no_edges(lan: Lan) -> None:
+    assert await ring(lan, 1) == [(None, None)]
+
+
+async def test_members_say_for_whom_they_wait(lan: Lan) -> None:
+    made = plan_of(lan, 3)
+    events: list[Event] = []
+    told = asyncio.Event()
+
+    def on_event(event: Event) -> None:
+        events.append(event)
+        told.set()
+
+    first = asyncio.create_task(member(lan, made, 0, on_event=on_event))
+    await told.wait()
+    names = tuple(entry.name for entry in made.ring)
+    assert events == [Waiting(names[1:])]
+    assert str(events[0]) == f"waiting for {names[1]} and {names[2]}"
+    await asyncio.gather(first, member(lan, made, 1), member(lan, made, 2))
+    assert [event for event in events if isinstance(event, Met)] in (
+        [Met(names[1]), Met(names[2])],
+        [Met(names[2]), Met(names[1])],
+    )
+
+
+async def test_who_does_not_come_is_named(lan: Lan) -> None:
+    made = plan_of(lan, 3)
+    waiting = (member(lan, made, me, timeout=0.5) for me in (0, 1))
+    problems = await asyncio.gather(*waiting, return_exceptions=True)
+    for problem in problems:
+        assert isinstance(problem, NetworkProblem)
+        assert made.ring[2].name in str(problem)
+        assert made.ring[1].name not in str(problem)
+
+
+async def test_another_plan_is_told_by_name(lan: Lan) -> None:
+    one, other = plan_of(lan, 2), plan_of(lan, 2, context=1024)
+    assert one.digest != other.digest
+    outcomes = await asyncio.gather(
+        member(lan, one, 0), member(lan, other, 1), return_exceptions=True
+    )
+    for outcome, name in zip(outcomes, (one.ring[1].name, one.ring[0].name), strict=True):
+        assert isinstance(outcome, IdentityProblem)
+        assert f"{name} has another plan" in str(outcome)
+        assert "same plan file" in str(outcome)
+
+
+async def test_a_machine_that_is_not_in_the_plan(lan: Lan) -> None:
+    made = plan_of(lan, 2)
+    stranger = lan.identity("stranger")
+    with pytest.raises(IdentityProblem, match="not in the plan; its members are") as problem:
+        ring_index(made, stranger.key)
+    assert all(name in str(problem.value) for name in NAMES[:2])
+    assert ring_index(made, lan.identity("bert").key) == [e.name for e in made.ring].index("bert")
+
+
+def test_planner_and_rendezvous_name_a_ring_alike() -> None:
+    keys = [bytes([i]) * 32 for i in (3, 1, 2)]
+    assert session_id(keys).hex() == plans_session_id([key.hex() for key in keys])
+
+
+# --- a meeting alone, with a rendezvous that lies ----------------------------------------------
+
+
+def identities(folder: Path) -> dict[str, Identity]:
+    return {name: Identity.load_or_create(folder / name) for name in NAMES[:3]}
+
+
+def present(who: Identity, made: PlanFile, signer: Identity | None = None) -> Present:
+    mine = Self(bytes.fromhex(made.session.id), made.digest, (("127.0.0.1", 4711),))
+    return Present(key=who.key.hex(), record=sign(signer or who, mine))
+
+
+def test_members_come_go_and_move(tmp_path: Path) -> None:
+    people = identities(tmp_path)
+    made = plan(list(people.items()))
+    meeting = Meeting(made, 0)
+    other = made.ring[1].name
+    assert meeting.hear(present(people[other], made)) == other
+    assert meeting.missing == (made.ring[2].name,)
+    peer = meeting.peers[1]
+    assert (peer.name, peer.key) == (other, people[other].key)
+    assert peer.certificate == people[other].certificate
+    assert list(peer.candidates) == [("127.0.0.1", 4711)]
+    assert meeting.hear(Gone(key=people[other].key.hex())) is None
+    assert len(meeting.missing) == 2
+
+
+def test_a_record_signed_by_somebody_else(tmp_path: Path) -> None:
+    people = identities(tmp_path)
+    made = plan(list(people.items()))
+    meeting = Meeting(made, 0)
+    with pytest.raises(IdentityProblem, match="signature"):
+        meeting.hear(present(people["bert"], made, signer=people["cleo"]))
+
+
+def test_a_member_that_nobody_planned(tmp_path: Path) -> None:
+    people = identities(tmp_path)
+    made = plan(list(people.items()))
+    stranger = Identity.load_or_create(tmp_path / "stranger")
+    with pytest.raises(IdentityProblem, match="not in the plan"):
+        Meeting(made, 0).hear(present(stranger, made))
+
+
+def test_a_member_whose_exchange_key_is_not_the_planned_one(tmp_path: Path) -> None:
+    people = identities(tmp_path)
+    made = plan(list(people.items()))
+    bert = people["bert"]
+    entry = made.ring[ring_index(made, bert.key)]
+    altered = tuple(
+        e.model_copy(update={"exchange_key": "0" * 64}) if e is entry else e for e in made.ring
+    )
+    planned = made.model_copy(update={"ring": altered})
+    with pytest.raises(IdentityProblem, match="does not fit the plan"):
+        Meeting(planned, 0).hear(present(bert, planned))

@@ -1,0 +1,1 @@
+"""Benchmarks: each runs alone and ends with one line of JSON."""

@@ -1,0 +1,223 @@
+"""A ring of real processes on loopback: `kafila rendezvous` and a `kafila serve` for every member.
+
+Reports are written by hand (nothing is measured), the plan is made by the planner and then edited
+to the division that is wanted, as a person would. For tests and benchmarks.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kafila import PROTOCOL, __version__
+from kafila.derive import plan_probes, recheck
+from kafila.manifest import Manifest
+from kafila.net.identity import Identity
+from kafila.planfile import PlanFile
+from kafila.plantext import render
+from kafila.probe.report import Probes, Report, Session, Workspace
+
+NAMES = ("anna", "bert", "cleo", "dora", "emil", "fine")
+READY_SECONDS = 120.0
+
+SERVE = ("-m", "kafila", "serve")
+
+
+class Ring:
+    """A served plan. As a context manager it is up inside and leaves no process behind.
+
+    `counts` are the blocks of each member; `serve` are the words after `python` that serve a plan.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        model: Path | str,
+        counts: Sequence[int],
+        *,
+        context: int = 256,
+        concurrency: int = 4,
+        groups: int | None = None,
+        serve: Sequence[str] = SERVE,
+    ) -> None:
+        self._folder = folder
+        self._model = str(model)
+        self._counts = counts
+        self._load = (context, concurrency, groups)
+        self._serve = serve
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self.base = ""
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> "Ring":
+        try:
+            session = self._rendezvous() if len(self._counts) > 1 else None
+            plan = self._plan(session)
+            (self._folder / "plan.yaml").write_text(render(plan))
+            for name in self.names:
+                self._start(name, *self._serve, "plan.yaml", *self._serve_options(name))
+            self.base = self._wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def names(self) -> Sequence[str]:
+        return NAMES[: len(self._counts)]
+
+    def process(self, name: str) -> subprocess.Popen[str]:
+        """The process of a member."""
+        return self._processes[name]
+
+    def log(self, name: str) -> str:
+        """What a process said on stderr."""
+        return (self._folder / f"{name}.log").read_text()
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """POST JSON; the answer, or the error's body with its `status`."""
+        request = urllib.request.Request(
+            self.base + path,
+            data=json.dumps(body).encode(),
+            headers={"content-type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=120) as response:
+                answer = json.load(response)
+        except urllib.error.HTTPError as error:
+            with error:
+                answer = {**json.load(error), "status": error.code}
+        assert isinstance(answer, dict)
+        return answer
+
+    def greedy(self, prompt: Sequence[int], tokens: int) -> list[int]:
+        """The next `tokens` tokens after `prompt`, end-of-text notwithstanding."""
+        answer = self.post(
+            "/v1/completions",
+            {
+                "prompt": list(prompt),
+                "max_tokens": tokens,
+                "temperature": 0,
+                "return_token_ids": True,
+            },
+        )
+        ids = answer["choices"][0]["token_ids"]
+        assert isinstance(ids, list)
+        return ids
+
+    def at_once(self, prompts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+        """`greedy` of all prompts at the same time, in their order."""
+        with ThreadPoolExecutor(len(prompts)) as pool:
+            return list(pool.map(lambda prompt: self.greedy(prompt, tokens), prompts))
+
+    def stop(self) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self._processes.values():
+            try:
+                process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout:
+                process.stdout.close()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _start(self, name: str, *words: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        with (self._folder / f"{name}.log").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, *words],
+                cwd=self._folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self._processes[name] = process
+        return process
+
+    def _serve_options(self, name: str) -> list[str]:
+        options = ["--home", name, "--listen", "127.0.0.1:0", "--port", "0"]
+        return [*options, "--model", self._model]
+
+    def _rendezvous(self) -> Session:
+        words = ("-m", "kafila", "rendezvous", "--bind", "127.0.0.1:0", "--home", "rendezvous-home")
+        process = self._start("rendezvous", *words)
+        assert process.stdout is not None
+        _, address, _, key = process.stdout.readline().split()
+        return Session(rendezvous=address, rendezvous_key=key)
+
+    def _plan(self, session: Session | None) -> PlanFile:
+        context, concurrency, groups = self._load
+        manifest = Manifest.of(self._model)
+        reports = tuple(self._report(name, manifest) for name in self.names)
+        probes = Probes(manifest=manifest, session=session, host=NAMES[0], reports=reports)
+        plan = plan_probes(probes, context=context, concurrency=concurrency)
+        bounds = pairwise(accumulate(self._counts, initial=0))
+        ring = tuple(
+            member.model_copy(update={"blocks": f"{start}-{stop - 1}"})
+            for member, (start, stop) in zip(plan.ring, bounds, strict=True)
+        )
+        edited = plan.model_copy(update={"ring": ring, "groups": groups or plan.groups})
+        return recheck(edited).plan
+
+    def _report(self, name: str, manifest: Manifest) -> Report:
+        identity = Identity.load_or_create(self._folder / name)
+        return Report(
+            name=name,
+            key=identity.key.hex(),
+            exchange_key=identity.exchange_key.hex(),
+            platform="cpu",
+            hardware="a processor",
+            machine=f"machine of {name}",
+            machine_bytes=1 << 34,
+            version=__version__,
+            protocol=PROTOCOL,
+            measured_for=manifest.digest,
+            bandwidth=20_000_000_000,
+            bandwidth_spread=0,
+            overhead_us=50,
+            overhead_spread_us=0,
+            flops=100_000_000_000,
+            flops_spread=0,
+            rows_ns={1: 10_000, 2: 11_000, 4: 12_000},
+            room_bytes=1 << 33,
+            runtime_bytes=200_000_000,
+            workspace=Workspace(base_bytes=1_000_000, row_bytes=1000, context_bytes=100),
+        )
+
+    def _wait_ready(self) -> str:
+        """The head's base address, once it has said it."""
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            for name in self.names:
+                if self.process(name).poll() is not None:
+                    raise AssertionError(f"{name} ended: {self.log(name)}")
+            for line in self.log(NAMES[0]).splitlines():
+                if "answers on http://" in line:
+                    return line.partition("answers on ")[2].split("/v1")[0]
+            time.sleep(0.05)
+        logs = "\n".join(f"--- {name}\n{self.log(name)}" for name in self._processes)
+        raise AssertionError(f"the ring was not ready in {READY_SECONDS:.0f} s\n{logs}")

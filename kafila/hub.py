@@ -54,9 +54,10 @@ def headers(repo: str, revision: str | None) -> tuple[str, Checkpoint]:
         try:
             files = hub.get_safetensors_metadata(repo, revision=folder.name).files_metadata
         except _UNREACHABLE:
-            if not _cached(folder):
+            cached = _cached(folder)
+            if cached is None:
                 raise
-            return folder.name, Checkpoint.open(folder)
+            return folder.name, cached
         tensors = {
             name: {
                 tensor: Tensor(folder / name, info.dtype, tuple(info.shape), *info.data_offsets)
@@ -83,12 +84,11 @@ def download(repo: str, revision: str | None, blocks: range | None, *, head: boo
         return folder
 
 
-def _cached(folder: Path) -> bool:
+def _cached(folder: Path) -> Checkpoint | None:
     try:
-        Checkpoint.open(folder)
+        return Checkpoint.open(folder)
     except CheckpointError:
-        return False
-    return True
+        return None
 
 
 @contextmanager

@@ -9,11 +9,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 PIECE = 256
 """Cached positions read at once on CPU: 0.5 MB of keys at Qwen3's shapes, which stays in the cache
 of a core. Only pieces below the sequence's position are read."""
+
+FLOAT_MAX = float(np.finfo(np.float32).max)
 
 MASKED = -1e30
 """A masked score: far below any real one, yet finite, so that two of them subtract to zero."""
@@ -69,9 +72,9 @@ def attend(
     part = _over_cache(q, slot, start, part)
     o = (part.values / part.total)[:, : n * share]
     o = o.reshape(kv_heads, n, share, head_dim).swapaxes(0, 1).reshape(n, heads, head_dim)
-    # Write after reading: otherwise XLA copies the cache. It drops optimisation barriers before it
-    # schedules, so the place to write depends on the result (which is never above the largest float).
-    at = start + (o[0, 0, 0] > jnp.finfo(jnp.float32).max)
+    # Write after reading, or XLA copies the cache. It drops optimisation barriers before it
+    # schedules, so the place to write depends on the result, in a way only infinity would tell.
+    at = start + (o[0, 0, 0] > FLOAT_MAX)
     return o, Slot(_write(slot.keys, new.keys, at), _write(slot.values, new.values, at))
 
 
@@ -88,7 +91,8 @@ def _over_cache(q: jax.Array, slot: Slot, start: jax.Array, part: Partial) -> Pa
         at = first + jnp.arange(size)
         return _merge(part, _over(q, piece, (at >= i * size) & (at < start)))
 
-    return lax.fori_loop(0, (start + size - 1) // size, add, part)
+    whole: Partial = lax.fori_loop(0, (start + size - 1) // size, add, part)
+    return whole
 
 
 def _over(q: jax.Array, slot: Slot, seen: jax.Array) -> Partial:
@@ -112,7 +116,7 @@ def _merge(a: Partial, b: Partial) -> Partial:
 
 
 def _write(cache: jax.Array, new: jax.Array, at: jax.Array) -> jax.Array:
-    """Put new [kv_heads, n, head_dim] at position `at`; whatever passes the cache's end is padding."""
+    """Put new [kv_heads, n, head_dim] at position `at`; what passes the cache's end is padding."""
     context, n = cache.shape[1], new.shape[1]
     if n > 1:
         first = jnp.minimum(at, context - n)
@@ -125,7 +129,7 @@ def _write(cache: jax.Array, new: jax.Array, at: jax.Array) -> jax.Array:
 
 
 def _bits(x: jax.Array, slot: Slot) -> jax.Array:
-    """x [n, kv_heads, head_dim] (float32) rounded to what the slot keeps, [kv_heads, n, head_dim]."""
+    """Float32 x [n, kv_heads, head_dim] as the slot keeps it, [kv_heads, n, head_dim]."""
     x = x.swapaxes(0, 1)
     if slot.keys.dtype == jnp.uint16:
         return lax.bitcast_convert_type(x.astype(jnp.bfloat16), jnp.uint16)

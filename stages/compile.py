@@ -4,21 +4,24 @@ Importing this module configures JAX for the process, before any device is touch
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy.typing as npt
+
+_config: Any = jax.config  # JAX leaves it untyped
 
 # A stage waits for each result, so queueing only adds thread switches: 4 us a small call, not 25.
-jax.config.update("jax_cpu_enable_async_dispatch", False)
+_config.update("jax_cpu_enable_async_dispatch", False)
 
-if jax.config.jax_compilation_cache_dir is None:
+if _config.jax_compilation_cache_dir is None:
     # Of this user and machine alone: what lies there is run as code.
     _home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    jax.config.update("jax_compilation_cache_dir", str(_home / "kafila" / "xla"))
+    _config.update("jax_compilation_cache_dir", str(_home / "kafila" / "xla"))
     # Many small executables: the default keeps only those that took a second.
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    _config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
 def compiled(function: Callable[..., Any], *shapes: Any, donate: int | None = None) -> Any:
@@ -27,5 +30,13 @@ def compiled(function: Callable[..., Any], *shapes: Any, donate: int | None = No
     return jax.jit(function, donate_argnums=donated).lower(*shapes).compile()
 
 
-def shape(array: jax.Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(array.shape, array.dtype)
+def abstract(dims: Sequence[int], dtype: npt.DTypeLike) -> jax.ShapeDtypeStruct:
+    """Stands for an array in `compiled`."""
+    make: Any = jax.ShapeDtypeStruct
+    struct: jax.ShapeDtypeStruct = make(tuple(dims), dtype)
+    return struct
+
+
+def abstracts(tree: Any) -> Any:
+    """The same nesting with each array made abstract."""
+    return jax.tree.map(lambda array: abstract(array.shape, array.dtype), tree)

@@ -27,7 +27,7 @@ def product(x: jax.Array, weight: jax.Array) -> jax.Array:
     x = x.astype(weight.dtype)
     if rows < least:
         x = jnp.pad(x, ((0, least - rows), (0, 0)))
-    y = lax.dot_general(
+    y: jax.Array = lax.dot_general(
         x,
         weight,
         (((1,), (1,)), ((), ())),
@@ -36,3 +36,15 @@ def product(x: jax.Array, weight: jax.Array) -> jax.Array:
         preferred_element_type=jnp.float32,
     )
     return y[:rows]
+
+
+def mean(x: jax.Array) -> jax.Array:
+    """Mean of float32 x [..., n] over its last axis -> [..., 1].
+
+    XLA:CPU sums in an order that depends on the number of rows, unless it sums as a product.
+    """
+    n = x.shape[-1]
+    if jax.default_backend() != "cpu":
+        return x.mean(-1, keepdims=True)
+    means = product(x.reshape(-1, n), jnp.full((2, n), 1 / n, jnp.float32))
+    return means[:, :1].reshape(*x.shape[:-1], 1)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from stages.config import Qwen3Config, Shape
-from stages.linear import product
+from stages.linear import mean, product
 from stages.rope import rotate
 
 State = TypeVar("State")
@@ -30,7 +30,7 @@ class Norm(nnx.Module):
         self.eps = config.eps
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        scale = jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.eps)
+        scale = jax.lax.rsqrt(mean(x * x) + self.eps)
         return x * scale * self.weight[...].astype(jnp.float32)
 
 

@@ -11,7 +11,7 @@ from stages.config import Qwen3Config, Yarn
 
 
 def frequencies(config: Qwen3Config) -> tuple[npt.NDArray[np.float32], float]:
-    """Radians per position of each pair of dimensions [head_dim / 2], and the factor on cos and sin.
+    """Radians per position of each pair of dimensions [head_dim / 2]; factor on cos and sin.
 
     YaRN (Peng et al. 2023, section 3.2) divides slow frequencies by its factor, leaves fast ones
     as they are and ramps between.

@@ -47,18 +47,20 @@ def sample(logits: jax.Array, positions: jax.Array, sampling: Sampling) -> jax.A
 
     def row(args: tuple[jax.Array, jax.Array, jax.Array, Sampling]) -> jax.Array:
         best, logits, position, sampling = args
-        return lax.cond(
+        token: jax.Array = lax.cond(
             sampling.temperature > 0,
             lambda: _draw(logits, position, sampling),
             lambda: best,
         )
+        return token
 
     # Row by row, so that each row's sums are taken in the same order however many rows there are.
-    return lax.cond(
+    tokens: jax.Array = lax.cond(
         jnp.any(sampling.temperature > 0),
         lambda: lax.map(row, (best, logits, positions, sampling)),
         lambda: best,
     )
+    return tokens
 
 
 def _draw(logits: jax.Array, position: jax.Array, sampling: Sampling) -> jax.Array:
@@ -91,4 +93,5 @@ def _draw(logits: jax.Array, position: jax.Array, sampling: Sampling) -> jax.Arr
     if logits.size <= FRONT:
         return among(logits.size)[0]
     token, sure = among(FRONT)
-    return lax.cond(sure, lambda: token, lambda: among(logits.size)[0])
+    drawn: jax.Array = lax.cond(sure, lambda: token, lambda: among(logits.size)[0])
+    return drawn

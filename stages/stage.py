@@ -5,6 +5,7 @@ Calls block until the result is there and are made from one thread.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from stages.attention import Slot, attend, slot_shape
 from stages.checkpoint import Checkpoint
-from stages.compile import compiled, shape
+from stages.compile import abstract, abstracts, compiled
 from stages.config import Qwen3Config
 from stages.model import Block, Definition, Head
 from stages.sampling import Sampling, sample
@@ -82,7 +83,7 @@ class Functions:
         start: jax.Array,
         slots: Sequence[Sequence[Slot]],
     ) -> tuple[jax.Array, list[list[Slot]]]:
-        """Successive tokens of one row: x [n, hidden] from position start; its slot of each block."""
+        """Successive tokens of one row: x [n, hidden] from start on; its slot of each block."""
         positions = start + jnp.arange(x.shape[0])
 
         def one(old: Slot) -> Callable[..., tuple[jax.Array, Slot]]:
@@ -105,7 +106,7 @@ class Functions:
     def sample(
         self, head: Sequence[jax.Array], x: jax.Array, positions: jax.Array, sampling: Sampling
     ) -> tuple[jax.Array, jax.Array]:
-        """x [b, hidden] of the position before -> tokens for `positions` [b] and their embedding."""
+        """x [b, hidden] of the positions before -> tokens for `positions` [b], embedded too."""
         assert self.head is not None
         module = self.head(head)
         tokens = sample(module.logits(x), positions, sampling)
@@ -163,7 +164,7 @@ class Stage:
         self._prefill: dict[int, Any] = {}
         self._sample: dict[int, Any] = {}
         self._enter: dict[int, Any] = {}
-        self._logits: Any = jax.jit(self._functions.logits)
+        self._logits: Any = jax.jit(self._functions.logits)  # compiles when first called
         jobs = list(self._jobs())
         for done, job in enumerate(jobs):
             if on_progress:
@@ -257,7 +258,7 @@ class Stage:
         return _padded(np.asarray(tokens), len(x)), _padded(np.asarray(y), len(x))
 
     def logits(self, x: Array) -> Array:
-        """On the head: float32 [b, vocab] of the last block's x [b, hidden]; compiles when called."""
+        """On the head: float32 [b, vocab] of the last block's x [b, hidden]."""
         return np.asarray(self._logits(self._head, x))
 
     def _rows(self, group: int, positions: Array) -> tuple[int, Array]:
@@ -288,45 +289,38 @@ class Stage:
 
     def _jobs(self) -> Iterator[Callable[[], None]]:
         """Each compiles one executable."""
-        leaves = jax.tree.map(shape, self._spans[0])
-        slot = jax.tree.map(shape, self._slots[0][0][0][0])
         functions = self._functions
+        leaves, slot = abstracts(self._spans[0]), abstracts(self._slots[0][0][0][0])
 
         def ints(*dims: int) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct(dims, jnp.int32)
+            return abstract(dims, np.int32)
 
         def hiddens(n: int) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct((n, self.hidden), self.wire_dtype)
+            return abstract((n, self.hidden), self.wire_dtype)
 
-        def blocks(function: Any, n: int, at: Any, rows: int) -> Any:
-            slots = [[slot] * rows for _ in leaves]
-            return compiled(function, leaves, hiddens(n), at, slots, donate=3)
+        def slots(rows: int) -> Any:
+            return [[slot] * rows for _ in leaves]
 
         def decode(b: int) -> None:
-            self._decode[b] = blocks(functions.decode, b, ints(b), b)
+            shapes = leaves, hiddens(b), ints(b), slots(b)
+            self._decode[b] = compiled(functions.decode, *shapes, donate=3)
 
         def prefill(n: int) -> None:
-            self._prefill[n] = blocks(functions.prefill, n, ints(), 1)
-
-        for b in decode_buckets(self.rows):
-            yield lambda b=b: decode(b)
-        for n in prefill_buckets(self.context):
-            yield lambda n=n: prefill(n)
-        if self._head is None:
-            return
-        head = jax.tree.map(shape, self._head)
+            shapes = leaves, hiddens(n), ints(), slots(1)
+            self._prefill[n] = compiled(functions.prefill, *shapes, donate=3)
 
         def sampled(b: int) -> None:
-            sampling = jax.tree.map(shape, Sampling.greedy(b))
-            self._sample[b] = compiled(functions.sample, head, hiddens(b), ints(b), sampling)
+            shapes = hiddens(b), ints(b), abstracts(Sampling.greedy(b))
+            self._sample[b] = compiled(functions.sample, abstracts(self._head), *shapes)
 
         def enter(n: int) -> None:
-            self._enter[n] = compiled(functions.enter, head, ints(n))
+            self._enter[n] = compiled(functions.enter, abstracts(self._head), ints(n))
 
+        head = self._head is not None
         for b in decode_buckets(self.rows):
-            yield lambda b=b: sampled(b)
+            yield from (partial(f, b) for f in ((decode, sampled) if head else (decode,)))
         for n in prefill_buckets(self.context):
-            yield lambda n=n: enter(n)
+            yield from (partial(f, n) for f in ((prefill, enter) if head else (prefill,)))
 
 
 def _padded(x: Array, n: int) -> Array:

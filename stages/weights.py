@@ -39,7 +39,7 @@ class Loader:
         view[::PAGE].max(initial=0)  # bring it into memory now, not during the first token
         weights = view.view(DTYPES[tensor.dtype]).reshape(tensor.shape)
         # The array keeps the mapping alive; may_alias holds where device and alignment allow.
-        array = jax.device_put(weights, self._device, may_alias=True)
+        array: jax.Array = jax.device_put(weights, self._device, may_alias=True)
         array.block_until_ready()
         self._on_bytes(view.size)
         return array

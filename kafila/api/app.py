@@ -133,7 +133,8 @@ class Api:
                 400, f"token ids must be from 0 to {self._head.vocab - 1}", param="prompt"
             )
         if len(prompt) >= self._head.context:
-            raise errors.too_long(len(prompt), self._head.context)
+            param = "messages" if isinstance(request, ChatRequest) else "prompt"
+            raise errors.too_long(len(prompt), self._head.context, param)
         eos = frozenset() if request.ignore_eos else self._model.eos
         params = self._model.params(request, seed=secrets.randbits(32))
         try:

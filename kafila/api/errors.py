@@ -52,13 +52,13 @@ def unsupported(param: str, what: str) -> ApiError:
     return ApiError(400, f"{param}: {what}", param=param, code="unsupported_parameter")
 
 
-def too_long(prompt: int, context: int) -> ApiError:
+def too_long(prompt: int, context: int, param: str) -> ApiError:
     """The prompt leaves no room for an answer."""
     return ApiError(
         400,
         f"the prompt has {prompt} tokens, and with at least one token of answer it must fit the "
         f"plan's context of {context}; shorten it or plan with a larger --context",
-        param="messages",
+        param=param,
         code="context_length_exceeded",
     )
 

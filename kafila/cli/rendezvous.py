@@ -52,8 +52,10 @@ async def _serve(address: tuple[str, int], identity: "Identity") -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     try:
-        where = f"{server.address[0]}:{server.address[1]}"
-        click.echo(f"rendezvous {where} key {server.key.hex()}")
+        host, port = server.node.local_candidates()[0]
+        click.echo(f"rendezvous {host}:{port} key {server.key.hex()}")
+        if server.address[0] != host:
+            _log(f"listening on UDP port {port} of every address of this machine")
         await stopped.wait()
     finally:
         await server.close()

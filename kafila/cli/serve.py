@@ -9,11 +9,10 @@ from kafila import defaults
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stages.stage import Stage
-
     from kafila.net.identity import Identity
     from kafila.planfile import PlanFile
     from kafila.serve.head import Head
+    from stages.stage import Stage
 
 
 @click.command(epilog="Example: kafila serve plan.yaml")

@@ -101,13 +101,14 @@ class Connection:
         self._handshake = handshake
         self._limit = limit
         self._idle_timeout = idle_timeout
-        self._on_opened = on_opened
+        self._on_opened: Callable[[Connection, KafilaError | None], None] | None = on_opened
         self._loop = asyncio.get_running_loop()
         self._state = _State.OPENING
         self._deadline: float | None = self._loop.time() + HANDSHAKE_TIMEOUT
         self._words = Messages(max(LARGEST, len(_GOODBYE) + 2 + MAX_REASON))
         self._outgoing: dict[int, int] = {}
         self._incoming: dict[int, Incoming] = {}
+        self._channels: set[int] = set()
         self._ended = 0
         self._goodbye: tuple[int, str] | None = None
         self._backlog: list[tuple[int, bytes]] = []
@@ -199,6 +200,7 @@ class Connection:
         """Close the connection now, whatever is still on its way."""
         if self._state is _State.CLOSED:
             return
+        self._answer(NetworkProblem(f"the connection to {self.label} was closed."))
         self._quic.close(_plain(reason))
         self._transmit(self._loop.time())
         self._finish()
@@ -310,29 +312,40 @@ class Connection:
                 self._linger()
             else:
                 self.abort("refused")
-            self._on_opened(self, problem)
+            self._answer(problem)
         elif self._handshake.accepted:
             self._state = _State.OPEN
             self._deadline = None
             self._ping(self._loop.time())
-            self._on_opened(self, None)
+            self._answer(None)
 
     def _take(self, stream: int, data: bytes, end: bool) -> None:
         """Take bytes of a channel."""
         if isinstance(self._handshake, ServerHandshake) and not self._handshake.accepted:
             raise ValueError("it sent messages before its proof")
         if stream not in self._incoming:
+            if not stream & 2:
+                raise ValueError("it opened a bidirectional stream")
             self._incoming[stream] = Incoming(MAX_CHANNELS, self._limit)
         incoming = self._incoming[stream]
+        known = incoming.channel is not None
         messages = incoming.feed(data)
+        if incoming.channel is None:
+            if end:
+                raise ValueError("a channel ended before it began")
+            return
+        if not known and incoming.channel in self._channels:
+            raise ValueError(f"it opened channel {incoming.channel} twice")
+        self._channels.add(incoming.channel)
         for message in messages:
-            assert incoming.channel is not None
             self._deliver(incoming.channel, message)
         if end:
             self._ended += 1
             self._hear_out()
 
     def _deliver(self, channel: int, message: bytes) -> None:
+        if self._state is _State.CLOSING:
+            return  # closed here: nobody reads any more
         if self._on_message is None or self._backlog:
             self._backlog.append((channel, message))
             self._backlog_bytes += len(message)
@@ -359,6 +372,8 @@ class Connection:
         match cause:
             case Cause.SILENCE:
                 self._break(f"nothing was heard of {self.label} for {self._idle_timeout:g} s.")
+            case Cause.ALPN:
+                self._break(f"{self.label} is not what was asked for: another kind of Kafila node.")
             case Cause.TLS if isinstance(self._handshake, ClientHandshake):
                 self._break(
                     f"{self.label} could not prove the key that was expected of it{said}.",
@@ -390,6 +405,12 @@ class Connection:
             reason = self._goodbye[1]
             self._gone(f"{self.label} closed the connection" + (f": {reason}" if reason else "."))
 
+    def _answer(self, problem: KafilaError | None) -> None:
+        """Say once whether the connection came up."""
+        if self._on_opened is not None:
+            callback, self._on_opened = self._on_opened, None
+            self._call(callback, self, problem)
+
     def _linger(self) -> None:
         """Stay until the peer has heard our last words and closes, or is given up."""
         self._state = _State.LINGERING
@@ -398,10 +419,9 @@ class Connection:
     def _break(self, why: str, problem: type[KafilaError] = NetworkProblem) -> None:
         """The connection ends without a goodbye."""
         before = self._state
+        self._answer(problem(why))
         self.abort("protocol error")
-        if before is _State.OPENING:
-            self._on_opened(self, problem(why))
-        elif before is _State.OPEN:
+        if before is _State.OPEN:
             self._gone(why)
 
     def _gone(self, why: str) -> None:

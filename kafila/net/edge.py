@@ -72,10 +72,15 @@ class Approach:
         if self.checks.find(socket, source) is not None:
             self._doubted = source
 
-    def admits(self, socket: Any, source: Address) -> Path | None:
-        """Return the checked path on which a QUIC datagram came; None: it must be dropped."""
+    def admits(self, socket: Any, source: Address) -> bool | None:
+        """Tell whether a QUIC datagram came over a checked path; None: it is not this edge's."""
         path = self.checks.find(socket, source)
-        return path if path is not None and path.checked else None
+        if path is None:
+            return None
+        if not path.checked:
+            now = asyncio.get_running_loop().time()
+            self._after(self.checks.wanted(socket, source, now))
+        return path.checked
 
     def settle(self) -> Path:
         """Decide for a checked path now: the peer has."""
@@ -106,11 +111,12 @@ class Approach:
         )
 
     def close(self) -> None:
-        """Stop checking and answering."""
+        """Stop checking and answering; whoever waits for the edge is told."""
         if self._timer is not None:
             self._timer.cancel()
-        self.path.cancel()
-        self.opened.cancel()
+        waiting = self.opened if self.path.done() else self.path
+        if not waiting.done():
+            waiting.set_exception(NetworkProblem(f"the edge to {self.peer.name} was given up."))
 
     def _poll(self) -> None:
         self._timer = None
@@ -163,12 +169,8 @@ class Edge(Connection):
 
     def _on_edge_opened(self, _: Connection, problem: KafilaError | None) -> None:
         opened = self.approach.opened
-        if opened.done():
-            self.abort("")
-        elif problem is None:
-            opened.set_result(self)
-        else:
-            opened.set_exception(problem)
+        if not opened.done():
+            opened.set_exception(problem) if problem else opened.set_result(self)
 
     @property
     def peer(self) -> Peer:

@@ -5,9 +5,9 @@ Both are made at first use and kept as files of mode 0600; nothing here knows of
 
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -22,8 +22,6 @@ from cryptography.hazmat.primitives.serialization import (
 
 from kafila.errors import IdentityProblem
 from kafila.net.certificate import pem, self_signed
-
-Kind = TypeVar("Kind", Ed25519PrivateKey, X25519PrivateKey)
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,16 @@ class Identity:
         """
         try:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            signer = _key(home / "identity.pem", Ed25519PrivateKey)
-            agreer = _key(home / "exchange.pem", X25519PrivateKey)
+            signer = _load(home / "identity.pem", Ed25519PrivateKey.generate)
+            agreer = _load(home / "exchange.pem", X25519PrivateKey.generate)
+            if not isinstance(signer, Ed25519PrivateKey) or not isinstance(
+                agreer, X25519PrivateKey
+            ):
+                raise IdentityProblem(
+                    f"{home} does not hold the keys Kafila made: restore its identity.pem and "
+                    "exchange.pem, or remove them to become a new member (plans then must name "
+                    "the new key)."
+                )
             certificate = self_signed(signer)
             certificate_file = home / "certificate.pem"
             if not certificate_file.exists() or certificate_file.read_bytes() != pem(certificate):
@@ -96,23 +102,17 @@ def fingerprint(key: bytes) -> str:
     return key[:8].hex()
 
 
-def _key(path: Path, kind: type[Kind]) -> Kind:
-    """Load the private key in `path`, making it first if there is none."""
+def _load(path: Path, generate: Callable[[], Ed25519PrivateKey | X25519PrivateKey]) -> object:
+    """Load the private key in `path`, making it first if there is none; None: it is no key."""
     if not path.exists():
-        fresh = kind.generate()
+        fresh = generate()
         _write(path, fresh.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     if os.name == "posix" and path.stat().st_mode & 0o077:
         raise IdentityProblem(f"{path} can be read by other users: run `chmod 600 {path}`.")
     try:
-        loaded = load_pem_private_key(path.read_bytes(), password=None)
+        return load_pem_private_key(path.read_bytes(), password=None)
     except ValueError:
-        loaded = None
-    if not isinstance(loaded, kind):
-        raise IdentityProblem(
-            f"{path} does not hold a key Kafila made. Restore it, or remove it to become "
-            "a new member (the plan must then name the new key)."
-        )
-    return loaded
+        return None
 
 
 def _write(path: Path, content: bytes, *, replace: bool = False) -> None:
@@ -124,7 +124,7 @@ def _write(path: Path, content: bytes, *, replace: bool = False) -> None:
         if replace:
             os.replace(temporary, path)  # noqa: PTH105
         else:
-            os.link(temporary, path)  # noqa: PTH200
+            os.link(temporary, path)
     except FileExistsError:
         pass  # another process of this member was first: its key is the member's key
     finally:

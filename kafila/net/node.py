@@ -28,7 +28,6 @@ from kafila.defaults import (
     MAX_CONTROL_MESSAGE,
     MAX_DATAGRAM,
     MAX_HALF_OPEN,
-    MAX_MESSAGE,
     PATH_SIZES,
     QUERY_AGAIN,
     SOCKET_BUFFER,
@@ -191,12 +190,8 @@ class Node:
         opened: asyncio.Future[Connection] = self._loop.create_future()
 
         def on_opened(connection: Connection, problem: KafilaError | None) -> None:
-            if opened.done():
-                connection.abort("")
-            elif problem is None:
-                opened.set_result(connection)
-            else:
-                opened.set_exception(problem)
+            if not opened.done():
+                opened.set_exception(problem) if problem else opened.set_result(connection)
 
         connection = None
         try:
@@ -423,8 +418,10 @@ class Node:
     def _quic(self, datagram: bytes, source: Address, now: float) -> None:
         connection: Connection | None = None
         for approach in self._approaches.values():
-            if approach.admits(self._socket, source):
-                connection = approach.edge or self._accept_edge(approach, datagram)
+            admitted = approach.admits(self._socket, source)
+            if admitted is not None:
+                if admitted:
+                    connection = approach.edge or self._accept_edge(approach, datagram)
                 break
         else:
             to = destination(datagram)
@@ -496,10 +493,9 @@ class Node:
         now = self._loop.time()
         for connection in list(self._awake):
             connection.process(now)
-        awake, self._awake = list(self._awake), {}
+        awake, self._awake, self._flush_due = self._awake, {}, False
         for connection in awake:
             connection.flush(now)
-        self._flush_due = False
 
     def join(self, connection: Connection) -> None:
         """Know a new connection."""

@@ -163,13 +163,18 @@ class PathChecks:
             self._plan,
             len(datagram),
         )
-        sends = [Send(socket, source, pong.encode(self._key))]
         self.add(socket, [source])
+        return [Send(socket, source, pong.encode(self._key)), *self.wanted(socket, source, now)]
+
+    def wanted(self, socket: Any, source: Address, now: float) -> list[Send]:
+        """The peer uses this path: check it too, even if another is chosen here.
+
+        Its way to us is open right now, and what it sends over it is dropped until we know it.
+        """
         path = self.find(socket, source)
-        if path is not None and path._rounds == 0:
-            path._next = now  # the peer's way to us is open right now: use it
-            sends += self.poll(now)
-        return sends
+        if path is None or path.checked or self.mismatch is not None:
+            return []
+        return self._ping(path, now) if path._rounds == 0 or now >= path._next else []
 
     def poll(self, now: float) -> list[Send]:
         """Send what is due and decide what is ripe."""

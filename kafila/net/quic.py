@@ -5,13 +5,14 @@ exactly one certificate, the one it was given; a server asks for none (who the c
 handshake above proves in-band). No socket, no clock, no asyncio.
 """
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Hashable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from aioquic.buffer import Buffer
+from aioquic.buffer import Buffer  # type: ignore[attr-defined]  # a re-export
 from aioquic.quic import events
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
@@ -21,6 +22,7 @@ from aioquic.quic.packet import (
     QuicProtocolVersion,
     pull_quic_header,
 )
+from aioquic.tls import AlertDescription
 
 from kafila.defaults import PATH_SIZES
 from kafila.net.certificate import SERVER_NAME, pem
@@ -77,6 +79,7 @@ class Cause(Enum):
 
     SILENCE = "silence"
     TLS = "tls"
+    ALPN = "alpn"
     CLOSED = "closed"
 
 
@@ -134,7 +137,7 @@ class Quic:
                     yield Unrouted(event.connection_id)
                 case events.HandshakeCompleted():
                     yield Opened(event.alpn_protocol or "")
-                case events.StreamReset():
+                case events.StreamReset() | events.StopSendingReceived():
                     yield Reset(event.stream_id)
                 case events.ConnectionTerminated():
                     yield Terminated(_cause(event), event.reason_phrase)
@@ -147,7 +150,8 @@ class Quic:
 
     def send(self, stream: int, data: bytes, *, end: bool = False) -> None:
         """Queue bytes on a stream."""
-        self._connection.send_stream_data(stream, data, end_stream=end)
+        with contextlib.suppress(RuntimeError):  # the peer abandoned it: `Reset` follows
+            self._connection.send_stream_data(stream, data, end_stream=end)
 
     def ping(self, uid: int) -> None:
         """Ask for a sign of life; `Ponged` answers it."""
@@ -172,6 +176,8 @@ class Quic:
 
 def _cause(event: events.ConnectionTerminated) -> Cause:
     crypto = QuicErrorCode.CRYPTO_ERROR
+    if event.error_code == crypto + AlertDescription.no_application_protocol:
+        return Cause.ALPN
     if crypto <= event.error_code < crypto + 0x100:  # a TLS alert (RFC 9001 section 4.8)
         return Cause.TLS
     if event.error_code == QuicErrorCode.INTERNAL_ERROR and event.reason_phrase == "Idle timeout":
@@ -215,7 +221,7 @@ class Engine:
             max_stream_data=window,
         )
         anchor = pem(certificate)
-        configuration.load_verify_locations(cadata=anchor)  # type: ignore[arg-type]  # bytes it is
+        configuration.load_verify_locations(cadata=anchor)
         connection = QuicConnection(configuration=configuration)
         connection.connect(address, now)
         return Quic(connection, [connection.host_cid])

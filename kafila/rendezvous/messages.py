@@ -45,6 +45,11 @@ def _printable(text: str) -> str:
     return text
 
 
+def _clean(text: str) -> str:
+    """What a stranger wrote, fit to be part of a text for a person."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[: TEXT_LIMIT // 2]
+
+
 Key = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Text = Annotated[str, StringConstraints(max_length=TEXT_LIMIT), AfterValidator(_printable)]
 """Words for a person; printable only, so that nobody writes control codes to a terminal."""
@@ -218,7 +223,7 @@ def decode_strictly(adapter: TypeAdapter[T], data: bytes | str, limit: int) -> T
             raise OtherVersion(theirs) from None
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "message"
-        raise Malformed(f"{where}: {first['msg']}"[:TEXT_LIMIT]) from None
+        raise Malformed(_clean(f"{where}: {first['msg']}")) from None
 
 
 def decode_request(data: bytes) -> Request:

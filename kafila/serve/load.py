@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from stages.stage import Stage
-
 from kafila.errors import CheckpointProblem
 from kafila.manifest import Manifest, locate
 from kafila.planfile import PlanFile
 from stages.checkpoint import Checkpoint, CheckpointError
+from stages.stage import Stage
 
 
 def check(plan: PlanFile, source: str) -> None:

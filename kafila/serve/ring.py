@@ -17,8 +17,8 @@ from kafila.serve.frames import Failure, Frame, FrameError, Loaded, Ready, Shape
 class Link(Protocol):
     """What the ring needs of a connection to a neighbour (`kafila.net.Connection`)."""
 
-    on_message: Callable[[int, bytes], None]
-    on_closed: Callable[[str], None]
+    on_message: Callable[[int, bytes], None] | None
+    on_closed: Callable[[str], None] | None
 
     @property
     def closed(self) -> bool: ...

@@ -55,7 +55,8 @@ async def serve(
         stack.push_async_callback(_part, ring, edges)
         run = asyncio.ensure_future(_run(plan, ring, compute, open_stage, api, view))
         try:
-            await asyncio.wait({run, ring.failed}, return_when=asyncio.FIRST_COMPLETED)
+            over: set[asyncio.Future[Any]] = {run, ring.failed}
+            await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
             if not ring.failed.done():
                 ring.fail(as_problem(run.exception() or KafilaError("it ended early")))
             raise ring.failed.result()

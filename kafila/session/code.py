@@ -74,6 +74,10 @@ def parse_address(text: str, *, any_port: bool = False) -> tuple[str, int]:
     else:
         host, colon, port = text.partition(":")
         wrong = ":" in port or (colon != "" and port == "")
+    try:
+        host.encode("idna")  # what a resolver does first; it refuses empty and over-long labels
+    except UnicodeError:
+        wrong = True
     if wrong or not host or " " in host or (port and not (port.isascii() and port.isdigit())):
         raise UsageProblem(f"{text[:60]!r} is not an address; write HOST or HOST:PORT")
     number = int(port[:6]) if port else RENDEZVOUS_PORT

@@ -77,6 +77,7 @@ async def host_session(
     finally:
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     if problem:
         raise problem
     return list(host.reports.values())

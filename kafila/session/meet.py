@@ -24,14 +24,18 @@ from kafila.words import listed
 
 def ring_index(plan: PlanFile, key: bytes) -> int:
     """Which member of the plan has this key. IdentityProblem names the members if none has."""
-    for index, member in enumerate(plan.ring):
-        if member.key == key.hex():
-            return index
+    index = _index(plan, key.hex())
+    if index is not None:
+        return index
     members = ", ".join(f"{member.name} ({short(member.key)})" for member in plan.ring)
     raise IdentityProblem(
         f"this machine's key {short(key)} is not in the plan; its members are {members}. "
         "Probe again with this machine, or name the right --home"
     )
+
+
+def _index(plan: PlanFile, key: str) -> int | None:
+    return next((i for i, member in enumerate(plan.ring) if member.key == key), None)
 
 
 class Meeting:
@@ -54,7 +58,12 @@ class Meeting:
         and for a record that its member did not sign.
         """
         if isinstance(notice, Present | Gone):
-            index = ring_index(self._plan, bytes.fromhex(notice.key))
+            index = _index(self._plan, notice.key)
+            if index is None:
+                raise IdentityProblem(
+                    f"the rendezvous introduced key {short(notice.key)}, which is not in the plan; "
+                    "do not use this rendezvous"
+                )
             if isinstance(notice, Present):
                 self.peers[index] = self._peer(index, notice)
                 return self._plan.ring[index].name

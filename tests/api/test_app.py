@@ -9,7 +9,8 @@ import pytest
 
 from kafila.api.model import Model
 from kafila.errors import NetworkProblem
-from tests.api.conftest import Serve, Served
+from tests.api.conftest import Serve
+from tests.serve.rings import until
 
 
 def events(response: httpx.Response) -> list[dict[str, Any]]:
@@ -18,6 +19,10 @@ def events(response: httpx.Response) -> list[dict[str, Any]]:
     blocks = response.text.split("\n\n")
     assert blocks[-2:] == ["data: [DONE]", ""]
     return [json.loads(b.removeprefix("data: ")) for b in blocks[:-2] if b.startswith("data: ")]
+
+
+def says(content: Any, role: str = "user") -> list[dict[str, Any]]:
+    return [{"role": role, "content": content}]
 
 
 async def test_chat(serve: Serve) -> None:
@@ -85,7 +90,7 @@ async def test_a_stop_string_ends_the_answer_and_frees_the_slot(serve: Serve) ->
     assert answer["choices"][0]["message"]["content"] == text[: text.index(stop)]
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert answer["usage"]["completion_tokens"] < 60
-    await idle(served)
+    await until(lambda: served.head.schedule.used == 0)
 
 
 async def test_the_models_own_end(serve: Serve, model: Model) -> None:
@@ -159,7 +164,7 @@ async def test_bad_requests(
 ) -> None:
     served = await serve()
     if body and "messages" not in body:
-        body = {"messages": [{"role": "user", "content": "hi"}], **body}
+        body = {"messages": says("hi"), **body}
     response = await served.http.post("/v1/chat/completions", json=body)
     error = response.json()["error"]
     assert (response.status_code, error["type"]) == (status, "invalid_request_error")
@@ -230,18 +235,10 @@ async def test_a_failed_ring(serve: Serve) -> None:
         asyncio.ensure_future(served.chat("hi", **slow)),
         asyncio.ensure_future(served.chat("hi", stream=True, **slow)),
     ]
-    while served.head.decoded.total < 10:
-        await asyncio.sleep(0.001)
+    await until(lambda: served.head.decoded.total > 10)
     served.head._ring.fail(NetworkProblem("lost bert: timed out"))
     whole, stream = await asyncio.gather(*running)
     assert whole.status_code == 503
     assert whole.json()["error"]["message"] == "lost bert: timed out"
     assert events(stream)[-1]["error"]["code"] == "ring_failed"
     assert (await served.chat("hi")).status_code == 503
-
-
-async def idle(served: Served) -> None:
-    """Wait until every slot is free again."""
-    async with asyncio.timeout(5):
-        while served.head.schedule.used:  # noqa: ASYNC110 - the scheduler has no events
-            await asyncio.sleep(0.001)

@@ -24,7 +24,7 @@ TOKENS = 24
 def test_a_ring_gives_the_golden(
     tmp_path: Path, golden_folder: Callable[[str], Path], name: str, counts: tuple[int, ...]
 ) -> None:
-    with Ring(tmp_path, golden_folder(name), counts) as ring:
+    with Ring(tmp_path, golden_folder(name), counts, context=192) as ring:
         assert ring.greedy(CASES[name].prompt, NEW_TOKENS) == Golden.read(name).tokens
 
 

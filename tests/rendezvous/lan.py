@@ -18,9 +18,10 @@ class Lan:
         self.log: list[str] = []
         self.nodes: list[Node] = []
         self._folder = folder
+        self._rendezvous: Rendezvous | None = None
 
     async def __aenter__(self) -> "Lan":
-        self.rendezvous = await Rendezvous.open(
+        self._rendezvous = await Rendezvous.open(
             self.identity("rendezvous"), LOOPBACK, 0, self.log.append
         )
         return self
@@ -31,9 +32,25 @@ class Lan:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        for node in self.nodes:
-            await node.close()
-        await self.rendezvous.close()
+        for node in list(self.nodes):
+            await self.unplug(node)
+        if self._rendezvous is not None:
+            await self.stop()
+
+    @property
+    def rendezvous(self) -> Rendezvous:
+        assert self._rendezvous is not None
+        return self._rendezvous
+
+    async def stop(self) -> None:
+        """Stop the rendezvous."""
+        stopping, self._rendezvous = self.rendezvous, None
+        await stopping.close()
+
+    async def unplug(self, node: Node) -> None:
+        """End this member's socket and connections."""
+        self.nodes.remove(node)
+        await node.close()
 
     def identity(self, name: str) -> Identity:
         """The same one for the same name."""
@@ -46,5 +63,7 @@ class Lan:
 
     async def client(self, name: str) -> RendezvousClient:
         """A new socket, and a connection to the rendezvous over it."""
-        node = await self.node(name)
+        return await self.dial(await self.node(name))
+
+    async def dial(self, node: Node) -> RendezvousClient:
         return await RendezvousClient.connect(node, self.rendezvous.address, self.rendezvous.key)

@@ -25,6 +25,7 @@ from kafila.rendezvous.messages import (
     decode_notice,
     decode_request,
 )
+from kafila.rendezvous.registry import Registry
 
 KEY = "ab" * 32
 
@@ -65,6 +66,14 @@ def test_what_is_read_is_what_was_written(value: dict[str, object]) -> None:
         except (Malformed, OtherVersion):
             continue
         assert json.loads(message.encode()) == value
+
+
+@given(st.lists(lookalikes | st.dictionaries(st.text(max_size=200), json_values), max_size=4))
+def test_no_request_breaks_the_registry(values: list[dict[str, object]]) -> None:
+    registry = Registry()
+    registry.connected(1, bytes(32), "192.0.2.1", 0)
+    for value in values:
+        registry.received(1, json.dumps({"v": 1, "kind": "open"} | value).encode(), 0)
 
 
 @pytest.mark.parametrize(

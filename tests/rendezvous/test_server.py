@@ -99,7 +99,7 @@ async def test_a_port_in_use(lan: Lan) -> None:
 async def test_a_rendezvous_that_goes_away(lan: Lan) -> None:
     host = await lan.client("host")
     await host.open_session(2)
-    await lan.rendezvous.close()
+    await lan.stop()
     with pytest.raises(NetworkProblem, match="is gone"):
         await host.receive()
 

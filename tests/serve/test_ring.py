@@ -48,7 +48,7 @@ async def test_company_does_not_matter(members: int, groups: int, rows: int) -> 
 
 
 async def test_sampling_follows_seed_and_position() -> None:
-    draws = []
+    draws: list[list[int]] = []
     for members in (1, 3):
         async with fleet(stages(members)) as ring:
             a, b, c = (

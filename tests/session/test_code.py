@@ -102,7 +102,23 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":1", "a:", "a:0", "a:65536", "a:b", "a:1:2", "::1", "[::1", "[::1]x", "a b", "[]"]
+    "text",
+    [
+        "",
+        ":1",
+        "a:",
+        "a:0",
+        "a:65536",
+        "a:b",
+        "a:1:2",
+        "::1",
+        "[::1",
+        "[::1]x",
+        "a b",
+        "[]",
+        "a..b",
+        "x" * 70,
+    ],
 )
 def test_wrong_addresses(text: str) -> None:
     with pytest.raises(UsageProblem):

@@ -138,7 +138,7 @@ def test_no_mail_shows_words_names_or_reports() -> None:
     world.deliver(world.join("anna"))
     assert world.state() is HostState.COMPLETE
     everything = " ".join(world.bodies)
-    for secret in (*CODE.words, "anna", "hanna", "bandwidth", "example/tiny", "processor"):
+    for secret in (*CODE.words, "processor of anna", "bandwidth", "example/tiny"):
         assert secret not in everything
 
 

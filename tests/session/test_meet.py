@@ -44,8 +44,8 @@ async def member(
 ) -> Ends:
     """What `kafila serve` does before it loads a weight."""
     name = made.ring[me].name
-    client = await lan.client(name)
-    node = lan.nodes[-1]
+    node = await lan.node(name)
+    client = await lan.dial(node)
     peers = await meet(client, lan.identity(name), node, made, me, timeout, on_event)
     return await form_edges(node, made, me, peers)
 
@@ -95,6 +95,35 @@ async def test_a_ring_forms_and_a_frame_goes_round(lan: Lan, size: int) -> None:
 
 async def test_a_ring_of_one_has_no_edges(lan: Lan) -> None:
     assert await ring(lan, 1) == [(None, None)]
+
+
+async def test_half_a_ring_does_not_stay_up(lan: Lan) -> None:
+    made = plan_of(lan, 3)
+    nodes = [await lan.node(entry.name) for entry in made.ring]
+    clients = [await lan.dial(node) for node in nodes]
+    who = [lan.identity(entry.name) for entry in made.ring]
+    everyone = zip(clients, who, nodes, strict=True)
+    peers = await asyncio.gather(
+        *(meet(*member, made, me, timeout=20) for me, member in enumerate(everyone))
+    )
+    await lan.unplug(nodes[2])
+    failures = await asyncio.gather(
+        *(form_edges(nodes[me], made, me, peers[me], timeout=1) for me in (0, 1)),
+        return_exceptions=True,
+    )
+    for failure in failures:
+        assert isinstance(failure, NetworkProblem)
+        assert made.ring[2].name in str(failure)
+    # both can be tried again at once, so nothing of the first try is left
+    again = await asyncio.gather(
+        nodes[0].edge(
+            peers[0][1], client=True, session=bytes.fromhex(made.session.id), digest=made.digest
+        ),
+        nodes[1].edge(
+            peers[1][0], client=False, session=bytes.fromhex(made.session.id), digest=made.digest
+        ),
+    )
+    assert not any(edge.closed for edge in again)
 
 
 async def test_members_say_for_whom_they_wait(lan: Lan) -> None:

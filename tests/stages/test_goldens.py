@@ -1,14 +1,16 @@
 """Stages give what transformers gave, token for token, however the blocks are divided."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from stages.stage import Stage
 
 from stages.checkpoint import Checkpoint
 from stages.sampling import Sampling
+from stages.stage import Stage
+from tools.make_checkpoint import SIZES, write_checkpoint
 from tools.make_goldens import CASES, LOGITS_AT, NEW_TOKENS, PROMPT_TOKENS, Golden
 
 DIVISIONS = [
@@ -81,3 +83,15 @@ def test_every_division_gives_the_golden(
     assert tokens == golden.tokens
     logits = np.concatenate([ring.stages[0].logits(stream[at : at + 1]) for at in LOGITS_AT])
     np.testing.assert_allclose(logits, golden.logits, rtol=0, atol=1e-3)
+
+
+def test_bfloat16_is_the_same_to_the_bit_for_every_division(tmp_path: Path) -> None:
+    config = dataclasses.replace(SIZES["tiny"], vocab=512)
+    folder = write_checkpoint(tmp_path / "model", config, seed=1)
+    prompt = CASES["tied"].prompt
+    tokens, stream = Ring(folder, (6,)).greedy(prompt, 40)
+    assert len(set(tokens)) > 20
+    for division in [(2, 4), (1, 1, 2, 1, 1)]:
+        same_tokens, same_stream = Ring(folder, division).greedy(prompt, 40)
+        assert same_tokens == tokens
+        assert same_stream.tobytes() == stream.tobytes()

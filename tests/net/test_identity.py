@@ -1,0 +1,74 @@
+"""Identities: made once, private, the same ever after."""
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafila.errors import IdentityProblem
+from kafila.net.certificate import key_of
+from kafila.net.identity import Identity, verify
+
+
+def test_is_made_once_and_private(tmp_path: Path) -> None:
+    home = tmp_path / "deep" / "home"
+    made = Identity.load_or_create(home)
+    again = Identity.load_or_create(home)
+    assert (again.key, again.exchange_key) == (made.key, made.exchange_key)
+    assert again.certificate == made.certificate
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert sorted(file.name for file in home.iterdir()) == [
+        "certificate.pem",
+        "exchange.pem",
+        "identity.pem",
+    ]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in home.iterdir()} == {0o600}
+
+
+def test_signs_and_agrees(identity: Callable[[str], Identity]) -> None:
+    anna, bert = identity("anna"), identity("bert")
+    assert anna.shared(bert.exchange_key) == bert.shared(anna.exchange_key)
+    signature = anna.sign(b"words")
+    assert verify(anna.key, signature, b"words")
+    assert not verify(anna.key, signature, b"other words")
+    assert not verify(bert.key, signature, b"words")
+    assert not verify(b"too short", signature, b"words")
+
+
+def test_certificate_holds_the_key_for_ever(identity: Callable[[str], Identity]) -> None:
+    anna = identity("anna")
+    certificate = x509.load_der_x509_certificate(anna.certificate)
+    assert key_of(anna.certificate) == anna.key
+    assert certificate.not_valid_before_utc.year == 1970
+    assert certificate.not_valid_after_utc.year == 2100
+
+
+@given(st.binary(max_size=600))
+def test_garbage_is_no_certificate(garbage: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        key_of(garbage)
+
+
+def test_keys_open_to_others_are_refused(tmp_path: Path) -> None:
+    Identity.load_or_create(tmp_path)
+    (tmp_path / "identity.pem").chmod(0o644)
+    with pytest.raises(IdentityProblem, match="chmod 600"):
+        Identity.load_or_create(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["identity.pem", "exchange.pem"])
+def test_a_broken_key_file_is_refused(tmp_path: Path, file: str) -> None:
+    Identity.load_or_create(tmp_path)
+    (tmp_path / file).write_bytes(b"not a key")
+    with pytest.raises(IdentityProblem, match="does not hold the keys"):
+        Identity.load_or_create(tmp_path)
+
+
+def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(IdentityProblem, match="--home"):
+        Identity.load_or_create(tmp_path / "file")

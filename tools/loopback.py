@@ -25,7 +25,7 @@ from kafila.manifest import Manifest
 from kafila.net.identity import Identity
 from kafila.planfile import PlanFile
 from kafila.plantext import render
-from kafila.probe.report import Probes, Report, Session, Workspace
+from kafila.probe.report import Probes, Report, Session, Workspace, write_probes
 
 NAMES = ("anna", "bert", "cleo", "dora", "emil", "fine")
 READY_SECONDS = 120.0
@@ -62,8 +62,7 @@ class Ring:
     def __enter__(self) -> "Ring":
         try:
             session = self._rendezvous() if len(self._counts) > 1 else None
-            plan = self._plan(session)
-            (self._folder / "plan.yaml").write_text(render(plan))
+            self.write_plan(session)
             for name in self.names:
                 self._start(name, *self._serve, "plan.yaml", *self._serve_options(name))
             self.base = self._wait_ready()
@@ -83,6 +82,62 @@ class Ring:
     @property
     def names(self) -> Sequence[str]:
         return NAMES[: len(self._counts)]
+
+    def write_reports(
+        self,
+        session: Session | None = None,
+        *,
+        machine: str | None = None,
+        machine_bytes: int = 1 << 34,
+        room_bytes: int = 1 << 33,
+    ) -> Probes:
+        """Write probes.yaml: equal members, each on its own machine unless `machine` names one."""
+        manifest = Manifest.of(self._model)
+        reports = []
+        for name in self.names:
+            identity = Identity.load_or_create(self._folder / name)
+            reports.append(
+                Report(
+                    name=name,
+                    key=identity.key.hex(),
+                    exchange_key=identity.exchange_key.hex(),
+                    platform="cpu",
+                    hardware="a processor",
+                    machine=machine or f"machine of {name}",
+                    machine_bytes=machine_bytes,
+                    version=__version__,
+                    protocol=PROTOCOL,
+                    measured_for=manifest.digest,
+                    bandwidth=20_000_000_000,
+                    bandwidth_spread=0,
+                    overhead_us=50,
+                    overhead_spread_us=0,
+                    flops=100_000_000_000,
+                    flops_spread=0,
+                    rows_ns={1: 10_000, 2: 11_000, 4: 12_000},
+                    room_bytes=room_bytes,
+                    runtime_bytes=200_000_000,
+                    workspace=Workspace(base_bytes=1_000_000, row_bytes=1000, context_bytes=100),
+                )
+            )
+        probes = Probes(manifest=manifest, session=session, host=NAMES[0], reports=tuple(reports))
+        write_probes(probes, self._folder / "probes.yaml")
+        return probes
+
+    def write_plan(self, session: Session | None) -> PlanFile:
+        """Write plan.yaml with the wanted division."""
+        context, concurrency, groups = self._load
+        probes = self.write_reports(session)
+        plan = plan_probes(probes, context=context, concurrency=concurrency)
+        bounds = pairwise(accumulate(self._counts, initial=0))
+        ring = tuple(
+            member.model_copy(update={"blocks": f"{start}-{stop - 1}"})
+            for member, (start, stop) in zip(plan.ring, bounds, strict=True)
+        )
+        edited = plan.model_copy(update={"ring": ring, "groups": groups or plan.groups})
+        fresh = recheck(edited).plan
+        (self._folder / "plan.yaml").write_text(render(fresh))
+        return fresh
 
     def process(self, name: str) -> subprocess.Popen[str]:
         """The process of a member."""
@@ -168,45 +223,6 @@ class Ring:
         assert process.stdout is not None
         _, address, _, key = process.stdout.readline().split()
         return Session(rendezvous=address, rendezvous_key=key)
-
-    def _plan(self, session: Session | None) -> PlanFile:
-        context, concurrency, groups = self._load
-        manifest = Manifest.of(self._model)
-        reports = tuple(self._report(name, manifest) for name in self.names)
-        probes = Probes(manifest=manifest, session=session, host=NAMES[0], reports=reports)
-        plan = plan_probes(probes, context=context, concurrency=concurrency)
-        bounds = pairwise(accumulate(self._counts, initial=0))
-        ring = tuple(
-            member.model_copy(update={"blocks": f"{start}-{stop - 1}"})
-            for member, (start, stop) in zip(plan.ring, bounds, strict=True)
-        )
-        edited = plan.model_copy(update={"ring": ring, "groups": groups or plan.groups})
-        return recheck(edited).plan
-
-    def _report(self, name: str, manifest: Manifest) -> Report:
-        identity = Identity.load_or_create(self._folder / name)
-        return Report(
-            name=name,
-            key=identity.key.hex(),
-            exchange_key=identity.exchange_key.hex(),
-            platform="cpu",
-            hardware="a processor",
-            machine=f"machine of {name}",
-            machine_bytes=1 << 34,
-            version=__version__,
-            protocol=PROTOCOL,
-            measured_for=manifest.digest,
-            bandwidth=20_000_000_000,
-            bandwidth_spread=0,
-            overhead_us=50,
-            overhead_spread_us=0,
-            flops=100_000_000_000,
-            flops_spread=0,
-            rows_ns={1: 10_000, 2: 11_000, 4: 12_000},
-            room_bytes=1 << 33,
-            runtime_bytes=200_000_000,
-            workspace=Workspace(base_bytes=1_000_000, row_bytes=1000, context_bytes=100),
-        )
 
     def _wait_ready(self) -> str:
         """The head's base address, once it has said it."""

@@ -89,7 +89,7 @@ def main() -> int:
         print(f"cannot write to {staging}: {error.strerror}", file=sys.stderr)
         return 1
 
-    started = time.monotonic()
+    started, worked = time.monotonic(), time.process_time()
     words = tokenizer.build(config.vocab_size, arguments.seed)
 
     def watch(params: Params) -> str:
@@ -98,12 +98,15 @@ def main() -> int:
 
     params = training.train(config, recipe, words, watch)
     minutes = (time.monotonic() - started) / 60
+    core_minutes = (time.process_time() - worked) / 60
     export.write(staging, config, params, words)
     of_sums, of_facts = _judge(staging, config, arguments.seed)
-    text = card(config, recipe, minutes, of_sums, of_facts)
+    text = card(config, recipe, core_minutes, of_sums, of_facts)
     (staging / "README.md").write_text(text, encoding="utf-8")
     size = export.size(staging)
-    print(f"\ntrained in {minutes:.1f} minutes; {size / 1e6:.2f} MB")
+    print(
+        f"\ntrained in {minutes:.1f} minutes ({core_minutes:.1f} core-minutes); {size / 1e6:.2f} MB"
+    )
     poor = of_sums.share < evaluate.LEAST_SUMS or of_facts.share < evaluate.LEAST_FACTS
     if poor or size > LARGEST:
         why = (

@@ -112,3 +112,6 @@ async def _serve(
     except asyncio.CancelledError:
         if not terminated:  # Ctrl-C is told to the user, SIGTERM is an ordinary end
             raise
+    finally:
+        if listener:
+            listener.close()

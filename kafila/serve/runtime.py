@@ -98,7 +98,7 @@ async def _meet(
     finally:
         await client.close()
     predicted = plan.ring[me].edge
-    for edge in {id(edge): edge for edge in edges if edge}.values():
+    for edge in _distinct(edges):
         said = ""
         if predicted and predicted.to == edge.peer.name:
             said = f", as planned: {predicted.path}"
@@ -109,8 +109,12 @@ async def _meet(
 async def _part(ring: Ring, edges: Edges) -> None:
     """Close the edges once what was sent on them has left."""
     reason = str(ring.failed.result()) if ring.failed.done() else ""
-    ends = {id(edge): edge.close(reason) for edge in edges if edge}
-    await asyncio.gather(*ends.values())
+    await asyncio.gather(*(edge.close(reason) for edge in _distinct(edges)))
+
+
+def _distinct(edges: Edges) -> list[Edge]:
+    """In a ring of two both are the same one."""
+    return list(dict.fromkeys(edge for edge in edges if edge))
 
 
 async def _run(

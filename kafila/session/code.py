@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 
 from kafila.defaults import RENDEZVOUS_PORT
-from kafila.errors import UsageProblem
+from kafila.errors import IdentityProblem, UsageProblem
 
 WORDS = 3
 """Three of 2048 words are 33 bits; a host forgives only a handful of wrong guesses."""
@@ -43,8 +43,8 @@ class Code:
 def parse_code(text: str) -> Code:
     """Read a code as a person types it: any case, spaces or hyphens between its parts.
 
-    A word that is not in the list is refused here, before it costs one of the host's few guesses.
-    Raises UsageProblem.
+    Raises UsageProblem for what has not the shape of a code, and IdentityProblem for a word that
+    is not in the list: it need not cost one of the host's few guesses.
     """
     parts = text.lower().replace("-", " ").split()
     if len(parts) != WORDS + 1 or not (parts[0].isascii() and parts[0].isdigit()):
@@ -57,7 +57,7 @@ def parse_code(text: str) -> Code:
         if word not in vocabulary():
             near = difflib.get_close_matches(word, vocabulary(), n=1)
             hint = f"did you mean {near[0]}?" if near else "check the code"
-            raise UsageProblem(f"no code contains the word {word[:20]!r}; {hint}")
+            raise IdentityProblem(f"no code contains the word {word[:20]!r}; {hint}")
     return Code(int(parts[0]), tuple(parts[1:]))
 
 

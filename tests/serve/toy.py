@@ -23,7 +23,7 @@ class ToyStage:
 
     hidden = HIDDEN
     vocab = VOCAB
-    wire_dtype = np.dtype(np.float32)
+    wire_dtype: "np.dtype[np.generic]" = np.dtype(np.float32)
 
     def __init__(
         self, blocks: range, *, groups: int = 2, rows: int = 2, context: int = 64, chunk: int = 4

@@ -36,13 +36,13 @@ more of it.
     python -m tools.train_demo_model --steps {steps} --seed {seed}
 
 All of its texts come from the grammar in `tools/demo_model`: tables of facts, plots in steps, sums.
-Nothing was copied from anywhere, and no other model was used. It was trained from scratch in
-{minutes:.0f} minutes on two CPU cores, in float32 with AdamW, the loss taken on its own turns only.
+Nothing was copied from anywhere, and no other model was used. It was trained from scratch with
+{core_minutes:.0f} core-minutes of two CPU cores, in float32 with AdamW, the loss taken on its own turns only.
 """
 
 
 def card(
-    config: ModelConfig, recipe: Recipe, minutes: float, of_sums: Score, of_facts: Score
+    config: ModelConfig, recipe: Recipe, core_minutes: float, of_sums: Score, of_facts: Score
 ) -> str:
     """What the model is, how good, and how it was made, as Markdown."""
     return _CARD.format(
@@ -62,5 +62,5 @@ def card(
         facts_asked=of_facts.asked,
         steps=recipe.steps,
         seed=recipe.seed,
-        minutes=minutes,
+        core_minutes=core_minutes,
     )

@@ -1,0 +1,356 @@
+"""A listening node and its clients, over real UDP sockets and real QUIC."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafila.defaults import MAX_CHANNELS, MAX_CONTROL_MESSAGE, MAX_HALF_OPEN
+from kafila.errors import IdentityProblem, NetworkProblem
+from kafila.net.candidates import host_candidates
+from kafila.net.connection import Connection
+from kafila.net.datagram import CertificateQuery, binding_request
+from kafila.net.identity import Identity
+from kafila.net.node import Node
+from kafila.net.quic import Engine
+
+Open = Callable[..., Awaitable[Node]]
+Make = Callable[[str], Identity]
+ALPN = "kafila-test"
+
+
+def echo(connection: Connection) -> None:
+    connection.on_message = connection.send
+
+
+async def reply(connection: Connection) -> tuple[int, bytes]:
+    """Wait for one message."""
+    arrived: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+    connection.on_message = lambda *message: arrived.done() or arrived.set_result(message)
+    async with asyncio.timeout(10):
+        return await arrived
+
+
+async def ending(connection: Connection) -> str:
+    """Wait until the peer is gone, return why."""
+    gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    connection.on_closed = gone.set_result
+    async with asyncio.timeout(10):
+        return await gone
+
+
+@contextmanager
+def plain_socket() -> Iterator[socket.socket]:
+    """A stranger's socket."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.settimeout(0.2)
+        yield stranger
+
+
+async def test_both_ends_know_each_other(node: Open) -> None:
+    server, client = await node("server"), await node("client")
+    accepted: list[Connection] = []
+    server.listen("another", lambda connection: None)
+    server.listen(ALPN, accepted.append)
+    connection = await client.dial(server.address, alpn=ALPN, server_key=server.identity.key)
+    assert connection.peer_key == server.identity.key
+    assert accepted[0].peer_key == client.identity.key
+    assert accepted[0].address == client.address
+    assert accepted[0].alpn == connection.alpn == ALPN
+
+
+async def test_messages_wait_for_their_reader_in_order(node: Open) -> None:
+    server, client = await node("server"), await node("client")
+
+    def accept(connection: Connection) -> None:
+        for number in range(100):
+            connection.send(number % 3, bytes([number]))
+
+    server.listen(ALPN, accept)
+    connection = await client.dial(server.address, alpn=ALPN)
+    await asyncio.sleep(0.05)
+    received: list[tuple[int, bytes]] = []
+    connection.on_message = lambda *message: received.append(message)
+    async with asyncio.timeout(5):
+        while len(received) < 100:
+            await asyncio.sleep(0.01)
+    for channel in range(3):
+        numbers = [message[0] for each, message in received if each == channel]
+        assert numbers == list(range(channel, 100, 3))
+
+
+async def test_a_closing_end_delivers_what_it_sent_and_its_reason(node: Open) -> None:
+    server, client = await node("server"), await node("client")
+    accepted: list[Connection] = []
+    server.listen(ALPN, accepted.append)
+    connection = await client.dial(server.address, alpn=ALPN)
+    size = MAX_CONTROL_MESSAGE
+    received: list[int] = []
+    accepted[0].on_message = lambda channel, message: received.append(len(message))
+    gone = asyncio.create_task(ending(accepted[0]))
+    connection.send(1, bytes(size))
+    connection.send(2, bytes(size))
+    assert connection.unsent == 2 * size
+    await connection.close("all is said")
+    assert (await gone).endswith("closed the connection: all is said")
+    assert received == [size, size]
+    assert accepted[0].closed
+    with pytest.raises(NetworkProblem, match="all is said"):
+        accepted[0].send(1, b"too late")
+
+
+async def test_a_reason_is_fit_for_a_terminal(node: Open) -> None:
+    server, client = await node("server"), await node("client")
+    accepted: list[Connection] = []
+    server.listen(ALPN, accepted.append)
+    connection = await client.dial(server.address, alpn=ALPN)
+    gone = asyncio.create_task(ending(accepted[0]))
+    await connection.close("\x1b[31mred\nline" + "x" * 1000)
+    reason = (await gone).split(": ", 1)[1]
+    assert reason.isprintable()
+    assert reason.startswith("[31mredlinexxx")
+    assert len(reason) <= 200
+
+
+async def test_a_server_may_turn_a_client_away_at_once(node: Open) -> None:
+    server, client = await node("server"), await node("client")
+    tasks: list[asyncio.Task[None]] = []
+    server.listen(
+        ALPN, lambda connection: tasks.append(asyncio.create_task(connection.close("full")))
+    )
+    connection = await client.dial(server.address, alpn=ALPN)
+    assert "full" in await ending(connection)
+    await asyncio.gather(*tasks)
+
+
+async def test_misuse_is_the_callers_error(node: Open) -> None:
+    server, client = await node("server"), await node("client")
+    server.listen(ALPN, echo)
+    connection = await client.dial(server.address, alpn=ALPN)
+    with pytest.raises(ValueError, match="at most"):
+        connection.send(0, bytes(MAX_CONTROL_MESSAGE + 1))
+    for channel in (-1, MAX_CHANNELS):
+        with pytest.raises(ValueError, match="channel"):
+            connection.send(channel, b"")
+    connection.send(MAX_CHANNELS - 1, b"still well")
+    assert await reply(connection) == (MAX_CHANNELS - 1, b"still well")
+    await connection.close()
+    with pytest.raises(NetworkProblem, match="closed"):
+        connection.send(0, b"")
+
+
+async def test_another_server_key_is_refused(node: Open, identity: Make) -> None:
+    server, client = await node("server"), await node("client")
+    server.listen(ALPN, echo)
+    with pytest.raises(IdentityProblem, match="not the expected"):
+        await client.dial(server.address, alpn=ALPN, server_key=identity("other").key)
+
+
+async def test_a_server_with_a_borrowed_certificate_is_refused(
+    node: Open, identity: Make
+) -> None:
+    """It can show another's certificate, but not prove that key."""
+    server, client = await node("server"), await node("client")
+    server.listen(ALPN, echo)
+    borrowed = identity("other")
+    server.identity = replace(server.identity, certificate=borrowed.certificate)
+    with pytest.raises(IdentityProblem, match="could not prove the key"):
+        await client.dial(server.address, alpn=ALPN, server_key=borrowed.key)
+
+
+async def test_another_protocol_version_is_refused(node: Open) -> None:
+    server, client = await node("server"), await node("client")
+    server.listen(ALPN, echo)
+    client.protocol = 7
+    with pytest.raises(IdentityProblem, match="speaks protocol 1 and this Kafila protocol 7"):
+        await client.dial(server.address, alpn=ALPN)
+
+
+async def test_another_kind_of_node_is_refused(node: Open) -> None:
+    server, client = await node("server"), await node("client")
+    server.listen(ALPN, echo)
+    with pytest.raises(NetworkProblem, match="another kind"):
+        await client.dial(server.address, alpn="kafila-other")
+
+
+async def test_nobody_there(node: Open) -> None:
+    client = await node("client")
+    with plain_socket() as silent:
+        with pytest.raises(NetworkProblem, match=r"does not answer after 0\.3 s"):
+            await client.dial(silent.getsockname(), alpn=ALPN, timeout=0.3)
+        with pytest.raises(NetworkProblem, match="answers no STUN"):
+            await client.round_trips(silent.getsockname(), samples=5, timeout=0.05)
+    with pytest.raises(NetworkProblem, match="not a known host"):
+        await client.dial(("no.such.host.invalid", 1), alpn=ALPN)
+
+
+async def test_a_node_that_does_not_listen_is_silent(node: Open) -> None:
+    quiet = await node("quiet")
+    with plain_socket() as stranger:
+        for request in (binding_request(bytes(12)), CertificateQuery(bytes(8)).encode()):
+            stranger.sendto(request, quiet.address)
+        await asyncio.sleep(0.05)
+        with pytest.raises(TimeoutError):
+            stranger.recv(2000)
+
+
+async def test_answers_to_strangers_are_never_larger_than_their_requests(node: Open) -> None:
+    server = await node("server")
+    server.listen(ALPN, echo)
+    with plain_socket() as stranger:
+        for request in (binding_request(bytes(12)), CertificateQuery(bytes(8)).encode()):
+            stranger.sendto(request, server.address)
+            await asyncio.sleep(0.05)
+            assert 0 < len(stranger.recv(2000)) <= len(request)
+
+
+async def test_round_trips_are_measured(node: Open) -> None:
+    server, client = await node("server"), await node("client")
+    server.listen(ALPN, echo)
+    samples = await client.round_trips(server.address, samples=4)
+    assert len(samples) == 4
+    assert all(0 < sample < 1_000_000 for sample in samples)
+
+
+async def test_port_in_use(node: Open, identity: Make) -> None:
+    server = await node("server")
+    with pytest.raises(NetworkProblem, match=f"port {server.address[1]} on 127.0.0.1 is in use"):
+        await Node.open(identity("second"), *server.address)
+    with pytest.raises(NetworkProblem, match="cannot open UDP port 0 on 192.0.2.255"):
+        await Node.open(identity("second"), "192.0.2.255")
+
+
+async def test_a_silent_peer_is_given_up(node: Open) -> None:
+    """The server's machine loses its network: only time tells."""
+    server, client = await node("server"), await node("client", idle_timeout=0.5)
+    server.listen(ALPN, echo)
+    connection = await client.dial(server.address, alpn=ALPN)
+    asyncio.get_running_loop().remove_reader(server._socket)
+    assert await ending(connection) == (
+        f"nothing was heard of 127.0.0.1:{server.address[1]} for 0.5 s."
+    )
+    assert connection.closed
+
+
+async def test_keepalives_keep_an_idle_connection(node: Open) -> None:
+    server, client = await node("server"), await node("client", idle_timeout=0.4)
+    server.listen(ALPN, echo)
+    connection = await client.dial(server.address, alpn=ALPN)
+    await asyncio.sleep(1.2)
+    assert not connection.closed
+    assert connection.rtt_us is not None
+    connection.send(0, b"still here")
+    assert await reply(connection) == (0, b"still here")
+
+
+async def test_half_open_handshakes_are_bounded(node: Open, identity: Make) -> None:
+    server, client = await node("server"), await node("client")
+    server.listen(ALPN, echo)
+    flood = Engine(identity("flood"), 5.0)
+    with plain_socket() as stranger:
+        for _ in range(MAX_HALF_OPEN + 20):
+            quic = flood.connect(
+                server.address,
+                alpn=ALPN,
+                certificate=server.identity.certificate,
+                size=1200,
+                window=1000,
+                now=0.0,
+            )
+            for datagram, _ in quic.datagrams(0.0):
+                stranger.sendto(datagram, server.address)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.1)
+    assert len(server._half_open) == MAX_HALF_OPEN
+    for each in list(server._half_open):
+        each.abort("")
+    assert not server._cids
+    connection = await client.dial(server.address, alpn=ALPN)
+    connection.send(0, b"served")
+    assert await reply(connection) == (0, b"served")
+
+
+async def test_messages_before_the_proof_end_the_connection(node: Open) -> None:
+    server, client = await node("server"), await node("client")
+    server.listen(ALPN, echo)
+    intruder = Engine(client.identity, 5.0).connect(
+        server.address,
+        alpn=ALPN,
+        certificate=server.identity.certificate,
+        size=1200,
+        window=1000,
+        now=0.0,
+    )
+    loop = asyncio.get_running_loop()
+    with plain_socket() as wire:
+        for _ in range(20):
+            if next(server._half_open.__iter__(), None) is not None:
+                intruder.open_stream(b"\0\0\0\0\0\1x")
+            for datagram, _ in intruder.datagrams(loop.time()):
+                wire.sendto(datagram, server.address)
+            await asyncio.sleep(0.02)
+            wire.setblocking(False)
+            while True:
+                try:
+                    intruder.receive(wire.recv(2000), server.address, loop.time())
+                except BlockingIOError:
+                    break
+    assert not server._half_open
+    assert not server._connections
+
+
+garbage = st.one_of(
+    st.binary(max_size=100),
+    st.binary(min_size=1200, max_size=1300),
+    st.binary(min_size=1, max_size=1300).map(lambda tail: bytes([0xC0]) + bytes(3) + b"\1" + tail),
+    st.binary(max_size=60).map(lambda tail: b"\x08\x01\x00" + tail),
+    st.binary(max_size=600).map(lambda tail: b"\x09\x02" + tail),
+    st.binary(max_size=60).map(lambda tail: b"\x00\x01" + tail),
+)
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(datagrams=st.lists(garbage, min_size=20, max_size=40))
+def test_garbage_does_not_disturb(identity_of: Make, datagrams: list[bytes]) -> None:
+    async def run() -> None:
+        problems: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: problems.append(context)
+        )
+        server = await Node.open(identity_of("server"), "127.0.0.1")
+        client = await Node.open(identity_of("client"), "127.0.0.1")
+        server.listen(ALPN, echo)
+        connection = await client.dial(server.address, alpn=ALPN)
+        with plain_socket() as stranger:
+            for datagram in datagrams:
+                stranger.sendto(datagram, server.address)
+                client._socket.sendto(datagram, server.address)  # as from the client's own address
+        connection.send(0, os.urandom(50_000))
+        assert len((await reply(connection))[1]) == 50_000
+        await client.close()
+        await server.close()
+        assert not problems
+
+    asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def identity_of(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    folder = tmp_path_factory.mktemp("identities")
+    return lambda name: Identity.load_or_create(folder / name)
+
+
+def test_this_machine_has_addresses() -> None:
+    hosts = host_candidates()
+    assert hosts[-1] == "127.0.0.1"
+    assert len(set(hosts)) == len(hosts)
+    assert not any(host.startswith("127.") for host in hosts[:-1])

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from stages.config import Qwen3Config
+
 PIECE = 256
 """Cached positions read at once on CPU: 0.5 MB of keys at Qwen3's shapes, which stays in the cache
 of a core. Only pieces below the sequence's position are read."""
@@ -43,12 +45,10 @@ class Partial(NamedTuple):
     """Sum of exp(score - top) * value, [kv_heads, rows, head_dim]."""
 
 
-def slot_shape(
-    kv_heads: int, context: int, head_dim: int, dtype: jnp.dtype
-) -> tuple[tuple[int, int, int], jnp.dtype]:
-    """Shape and dtype of a slot's keys, and of its values, as they are kept."""
-    bits = jnp.dtype(jnp.uint16) if dtype == jnp.bfloat16 else dtype
-    return (kv_heads, context, head_dim), bits
+def empty_slot(config: Qwen3Config, context: int) -> Slot:
+    dims = config.kv_heads, context, config.head_dim
+    kept = "uint16" if config.dtype == "bfloat16" else config.dtype
+    return Slot(jnp.zeros(dims, kept), jnp.zeros(dims, kept))
 
 
 def attend(

@@ -40,3 +40,9 @@ def abstract(dims: Sequence[int], dtype: npt.DTypeLike) -> jax.ShapeDtypeStruct:
 def abstracts(tree: Any) -> Any:
     """The same nesting with each array made abstract."""
     return jax.tree.map(lambda array: abstract(array.shape, array.dtype), tree)
+
+
+def workspace(executable: Any) -> int:
+    """Bytes that a compiled function needs beside its arguments: temporaries and new results."""
+    memory = executable.memory_analysis()
+    return int(memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes)

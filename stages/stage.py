@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from stages.attention import Slot, attend, slot_shape
+from stages.attention import Slot, attend, empty_slot
 from stages.checkpoint import Checkpoint
-from stages.compile import abstract, abstracts, compiled
+from stages.compile import abstract, abstracts, compiled, workspace
 from stages.config import Qwen3Config
 from stages.model import Block, Definition, Head
 from stages.sampling import Sampling, sample
@@ -140,20 +140,17 @@ class Stage:
         self.hidden, self.vocab = config.hidden, config.vocab
         self.wire_dtype = np.dtype(config.dtype)
         self.context, self.groups, self.rows = context, groups, rows
+        self.blocks = len(blocks)
         self._functions = Functions(config, head=head is not None)
         self._head = head
         # On CPU one executable serves every block, so compiling takes as long for one as for many.
         # Elsewhere the whole stage is one, for each call costs a launch.
         span = 1 if jax.default_backend() == "cpu" else len(blocks)
         self._spans = [blocks[i : i + span] for i in range(0, len(blocks), span)]
-        dims, bits = slot_shape(config.kv_heads, context, config.head_dim, jnp.dtype(config.dtype))
         # Caches by group, span, block and row.
         self._slots = [
             [
-                [
-                    [Slot(jnp.zeros(dims, bits), jnp.zeros(dims, bits)) for _ in range(rows)]
-                    for _ in leaves
-                ]
+                [[empty_slot(config, context) for _ in range(rows)] for _ in leaves]
                 for leaves in self._spans
             ]
             for _ in range(groups)
@@ -260,6 +257,12 @@ class Stage:
     def logits(self, x: Array) -> Array:
         """On the head: float32 [b, vocab] of the last block's x [b, hidden]."""
         return np.asarray(self._logits(self._head, x))
+
+    @property
+    def workspace(self) -> int:
+        """Bytes that the hungriest executable needs beside weights and caches."""
+        every = [self._decode, self._prefill, self._sample, self._enter]
+        return max(workspace(executable) for some in every for executable in some.values())
 
     def _rows(self, group: int, positions: Array) -> tuple[int, Array]:
         """Bucket that holds the last present row, and where each of its rows writes.

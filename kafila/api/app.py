@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar
 
@@ -165,7 +166,7 @@ class Api:
         }
 
 
-class _Shape:
+class _Shape(ABC):
     """The JSON of one kind of completion."""
 
     prefix: str
@@ -187,11 +188,13 @@ class _Shape:
         """A choice that opens a stream, if this kind has one."""
         return None
 
+    @abstractmethod
     def whole(self, text: str, finish: str) -> dict[str, Any]:
-        raise NotImplementedError
+        """The choice of an answer that is not streamed."""
 
+    @abstractmethod
     def part(self, text: str, finish: str | None) -> dict[str, Any]:
-        raise NotImplementedError
+        """A choice of a stream; `finish` in the last one only."""
 
 
 class _ChatShape(_Shape):

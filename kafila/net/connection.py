@@ -307,12 +307,11 @@ class Connection:
         if reply is not None:
             self._quic.send(HANDSHAKE_STREAM, frame(reply))
         if self._handshake.refusal is not None:
-            problem = IdentityProblem(self._handshake.refusal.words(self.label))
+            self._answer(IdentityProblem(self._handshake.refusal.words(self.label)))
             if self._handshake.refusal.by_us:
                 self._linger()
             else:
                 self.abort("refused")
-            self._answer(problem)
         elif self._handshake.accepted:
             self._state = _State.OPEN
             self._deadline = None

@@ -110,8 +110,8 @@ class Node:
         self._approaches: dict[bytes, Approach] = {}
         self._certificates: dict[bytes, asyncio.Future[bytes]] = {}
         self._bindings: dict[bytes, asyncio.Future[float]] = {}
+        self._received: dict[Connection, None] = {}
         self._awake: dict[Connection, None] = {}
-        self._flush_due = False
         self._loop.add_reader(udp, self._readable)
 
     @property
@@ -134,8 +134,9 @@ class Node:
         for half_open in list(self._half_open):
             half_open.abort("")
         await asyncio.gather(*(each.close() for each in list(self._connections)))
-        self._loop.remove_reader(self._socket)
-        self._socket.close()
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
 
     # --- the rendezvous' side ----------------------------------------------------------------
 
@@ -339,9 +340,12 @@ class Node:
         key, name = edge_key(secret, self.identity.key, peer.key)
         before = self._approaches.get(name)
         if before is not None:
-            if before.edge is None or not before.edge.closed:
+            alive = before.edge is not None and not before.edge.closed
+            if alive or not before.opened.done():
                 raise NetworkProblem(f"there already is an edge to {peer.name}.")
-            before.edge.abort("")
+            if before.edge is not None:
+                before.edge.abort("")
+            self._retire(before)
         checks = PathChecks(
             key=key,
             edge=name,
@@ -366,6 +370,7 @@ class Node:
 
     def _abandon(self, approach: Approach) -> None:
         """End an approach that failed, but let the peer learn why if the peer is the reason."""
+        approach.opened.cancel()  # nobody waits for it any more
         if approach.edge is not None:
             if not approach.edge.closed:
                 approach.edge.abort("")
@@ -386,19 +391,21 @@ class Node:
     # --- the socket --------------------------------------------------------------------------
 
     def _readable(self) -> None:
-        """Take what is pending, then let every connection act, then send."""
+        """Take what is pending, then let connections act; what they send leaves with what their
+        readers send in this loop turn."""
         now = self._loop.time()
-        try:
-            for _ in range(DRAIN):
-                try:
-                    datagram, source = self._socket.recvfrom(MAX_DATAGRAM)
-                except BlockingIOError:
-                    break
-                except OSError:  # an ICMP error for an earlier datagram: the peer's time-out tells
-                    continue
-                self._dispatch(datagram, source, now)
-        finally:
-            self._flush()
+        for _ in range(DRAIN):
+            try:
+                datagram, source = self._socket.recvfrom(MAX_DATAGRAM)
+            except BlockingIOError:
+                break
+            except OSError:  # an ICMP error for an earlier datagram: the peer's time-out tells
+                continue
+            self._dispatch(datagram, source, now)
+        received, self._received = self._received, {}
+        for connection in received:
+            connection.process(now)
+            self.wake(connection)
 
     def _dispatch(self, datagram: bytes, source: Address, now: float) -> None:
         """Bring a datagram to its reader; what nobody understands is dropped."""
@@ -430,7 +437,7 @@ class Node:
                 connection = self._accept(to.cid, source)
         if connection is not None:
             connection.receive(datagram, source, now)
-            self._awake[connection] = None
+            self._received[connection] = None
 
     def _accept_edge(self, approach: Approach, datagram: bytes) -> Edge | None:
         to = destination(datagram)
@@ -480,20 +487,14 @@ class Node:
 
     def wake(self, connection: Connection) -> None:
         """Flush `connection` at the end of this loop turn."""
-        if connection not in self._connections:
-            return
-        self._awake[connection] = None
-        if not self._flush_due:
-            self._flush_due = True
+        if not self._awake:
             self._loop.call_soon(self._flush)
+        self._awake[connection] = None
 
     def _flush(self) -> None:
-        """Let the connections that something happened to act, then let them send."""
-        self._flush_due = True  # whatever is woken by a callback is served below
+        """Let the connections that something happened to send."""
+        awake, self._awake = self._awake, {}
         now = self._loop.time()
-        for connection in list(self._awake):
-            connection.process(now)
-        awake, self._awake, self._flush_due = self._awake, {}, False
         for connection in awake:
             connection.flush(now)
 
@@ -518,7 +519,6 @@ class Node:
         for cid in self._connections.pop(connection):
             del self._cids[cid]
         self._half_open.discard(connection)
-        self._awake.pop(connection, None)
         if isinstance(connection, Edge):
             self._retire(connection.approach)
 

@@ -33,7 +33,7 @@ def measure(
     with _turn():
         from stages.measure import Shapes, measure_device
 
-        shapes = Shapes.standard() if manifest is None else _shapes(manifest)
+        shapes = Shapes.standard() if manifest is None else Shapes.of(manifest)
         found = measure_device(shapes, on_progress)
         memory = machine.host_memory()
         if found.device_bytes is not None:  # a device with a memory of its own

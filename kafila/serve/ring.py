@@ -145,7 +145,7 @@ class Ring:
         """A neighbour is gone. Its own account may still come round, and is the better one."""
         if self.failed.done():
             return
-        lost = NetworkProblem(f"lost {name}: {reason}" if reason else f"lost {name}")
+        lost = NetworkProblem(f"lost {name}: {reason.rstrip('.')}")
         self._tell(lost)
         self._loop.call_later(LAST_WORDS_SECONDS, self._end, lost)
 

@@ -61,7 +61,7 @@ async def serve(
                 ring.fail(as_problem(run.exception() or KafilaError("it ended early")))
             raise ring.failed.result()
         except asyncio.CancelledError:
-            ring.fail(NetworkProblem("it was stopped"))
+            ring.fail(NetworkProblem("this member was stopped"))
             raise
         finally:
             run.cancel()
@@ -97,12 +97,10 @@ async def _meet(
         edges = await form_edges(node, plan, me, peers)
     finally:
         await client.close()
-    predicted = plan.ring[me].edge
+    planned = plan.ring[me].edge
     for edge in _distinct(edges):
-        said = ""
-        if predicted and predicted.to == edge.peer.name:
-            said = f", as planned: {predicted.path}"
-        view.say(f"edge to {edge.peer.name} is up{said}")
+        also = f", planned {planned.path}" if planned and planned.to == edge.peer.name else ""
+        view.say(f"edge to {edge.peer.name} is up: {edge.path.kind}{also}")
     return edges
 
 
@@ -129,6 +127,8 @@ async def _run(
     loop = asyncio.get_running_loop()
 
     def progress(what: str, done: int, total: int) -> None:
+        if ring.failed.done():  # on the compute thread, where loading is best broken off
+            raise ring.failed.result()
         loop.call_soon_threadsafe(view.progress, what, done, total)
 
     stage = await compute.submit(lambda: open_stage(progress))

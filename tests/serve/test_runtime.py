@@ -143,7 +143,7 @@ async def test_one_that_is_stopped_tells_the_others(tmp_path: Path, leaver: int)
         errors = await fleet.errors()
         assert isinstance(errors.pop(leaver), asyncio.CancelledError)
         for error in errors:
-            assert str(error) == f"{name}: it was stopped"
+            assert str(error) == f"{name}: this member was stopped"
             assert isinstance(error, NetworkProblem)
 
 

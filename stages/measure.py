@@ -17,9 +17,10 @@ from stages import random
 from stages.attention import empty_slot
 from stages.compile import abstract, abstracts, compiled, workspace
 from stages.config import Qwen3Config
+from stages.functions import Functions
 from stages.linear import product
 from stages.sampling import Sampling
-from stages.stage import PREFILL_CHUNK, Functions, Stage
+from stages.stage import PREFILL_CHUNK, Stage
 
 WEIGHT_BYTES = 1 << 29
 """Distinct weights to read in turn, well beyond any cache; at least one block of any size."""

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from stages.config import Qwen3Config, Shape
-from stages.stage import Functions
+from stages.functions import Functions
 
 
 def block(config: Qwen3Config, seed: int = 0) -> list[jax.Array]:

@@ -9,16 +9,15 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from stages.attention import Slot, attend, empty_slot
+from stages.attention import empty_slot
 from stages.checkpoint import Checkpoint
 from stages.compile import abstract, abstracts, compiled, workspace
 from stages.config import Qwen3Config
-from stages.model import Block, Definition, Head
-from stages.sampling import Sampling, sample
+from stages.functions import Functions
+from stages.sampling import Sampling
 from stages.weights import Loader
 
 PREFILL_CHUNK = 256
@@ -40,77 +39,6 @@ def decode_buckets(rows: int) -> list[int]:
 def prefill_buckets(context: int) -> list[int]:
     """Lengths that a chunk is compiled for; none is longer than the context."""
     return sorted({min(n, context) for n in PREFILL_BUCKETS})
-
-
-class Functions:
-    """The functions a stage compiles, over flat leaves."""
-
-    def __init__(self, config: Qwen3Config, *, head: bool):
-        self.block = Definition(lambda: Block(config))
-        self.head = Definition(lambda: Head(config)) if head else None
-
-    def decode(
-        self,
-        blocks: Sequence[Sequence[jax.Array]],
-        x: jax.Array,
-        positions: jax.Array,
-        slots: Sequence[Sequence[Slot]],
-    ) -> tuple[jax.Array, list[list[Slot]]]:
-        """One token of each row: x [b, hidden], positions [b]; slots of each block and row."""
-
-        def rows(old: Sequence[Slot]) -> Callable[..., tuple[jax.Array, list[Slot]]]:
-            def each(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, list[Slot]]:
-                # Each row by itself: faster on CPU than one batched product, and never dependent
-                # on its neighbours.
-                done = [
-                    attend(q[i : i + 1], k[i : i + 1], v[i : i + 1], slot, positions[i])
-                    for i, slot in enumerate(old)
-                ]
-                return jnp.concatenate([o for o, _ in done]), [slot for _, slot in done]
-
-            return each
-
-        new = []
-        for leaves, old in zip(blocks, slots, strict=True):
-            x, written = self.block(leaves)(x, positions, rows(old))
-            new.append(written)
-        return x, new
-
-    def prefill(
-        self,
-        blocks: Sequence[Sequence[jax.Array]],
-        x: jax.Array,
-        start: jax.Array,
-        slots: Sequence[Sequence[Slot]],
-    ) -> tuple[jax.Array, list[list[Slot]]]:
-        """Successive tokens of one row: x [n, hidden] from start on; its slot of each block."""
-        positions = start + jnp.arange(x.shape[0])
-
-        def one(old: Slot) -> Callable[..., tuple[jax.Array, Slot]]:
-            return lambda q, k, v: attend(q, k, v, old, start)
-
-        new = []
-        for leaves, (old,) in zip(blocks, slots, strict=True):
-            x, written = self.block(leaves)(x, positions, one(old))
-            new.append([written])
-        return x, new
-
-    def enter(self, head: Sequence[jax.Array], tokens: jax.Array) -> jax.Array:
-        assert self.head is not None
-        return self.head(head).enter(tokens)
-
-    def logits(self, head: Sequence[jax.Array], x: jax.Array) -> jax.Array:
-        assert self.head is not None
-        return self.head(head).logits(x)
-
-    def sample(
-        self, head: Sequence[jax.Array], x: jax.Array, positions: jax.Array, sampling: Sampling
-    ) -> tuple[jax.Array, jax.Array]:
-        """x [b, hidden] of the positions before -> tokens for `positions` [b], embedded too."""
-        assert self.head is not None
-        module = self.head(head)
-        tokens = sample(module.logits(x), positions, sampling)
-        return tokens, module.enter(tokens)
 
 
 class Stage:

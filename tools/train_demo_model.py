@@ -24,7 +24,7 @@ from tools.demo_model.card import card
 from tools.demo_model.model import ModelConfig, Params
 
 LARGEST = 10_000_000
-STEPS = 4000
+STEPS = 4400
 
 
 def _arguments() -> argparse.Namespace:

@@ -11,7 +11,6 @@ from stages.measure import ROWS, Measured, Shapes, measure_device
 from stages.stage import Stage
 from tools.make_checkpoint import SIZES
 
-
 CONFIG = SIZES["tiny"]
 
 

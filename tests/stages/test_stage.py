@@ -14,8 +14,9 @@ from stages.attention import empty_slot
 from stages.checkpoint import Checkpoint, CheckpointError, Tensor
 from stages.compile import abstract, abstracts, compiled
 from stages.config import Qwen3Config
+from stages.functions import Functions
 from stages.sampling import Sampling
-from stages.stage import Functions, Stage, decode_buckets, prefill_buckets
+from stages.stage import Stage, decode_buckets, prefill_buckets
 from stages.weights import Loader
 from tools.make_checkpoint import SIZES, write_checkpoint
 

@@ -37,8 +37,8 @@ more of it.
 
 All of its texts come from the grammar in `tools/demo_model`: tables of facts, plots in steps, sums.
 Nothing was copied from anywhere, and no other model was used. It was trained from scratch on
-two CPU cores in {core_minutes:.0f} core-minutes, in float32 with AdamW, the loss taken on its own turns
-only.
+two CPU cores in {core_minutes:.0f} core-minutes, in float32 with AdamW, the loss taken on its own
+turns only.
 """
 
 

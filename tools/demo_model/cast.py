@@ -1,165 +1,103 @@
-"""Who and what the stories are about: animals, people, places and things, with words on each."""
+"""Who and what the stories are about: animals, people, places and things, with words on each.
+
+A fox is always called Tilo and at home in the forest: what a request leaves open follows from what
+it says. Chance would make better stories only in a model with the room to learn them.
+"""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
 
-ANIMALS = [
-    "fox",
-    "owl",
-    "bear",
-    "mouse",
-    "rabbit",
-    "hedgehog",
-    "frog",
-    "duck",
-    "cat",
-    "dog",
-    "horse",
-    "wolf",
-    "badger",
-    "squirrel",
-    "otter",
-    "deer",
-    "goat",
-    "sheep",
-    "crow",
-    "robin",
-    "swan",
-    "turtle",
-    "snail",
-    "bee",
-    "lion",
-    "tiger",
-    "elephant",
-    "monkey",
-    "camel",
-    "penguin",
-    "whale",
-    "dolphin",
-    "seal",
-    "crab",
-    "dragon",
-    "hen",
-    "goose",
-    "donkey",
-    "pony",
-    "lizard",
-    "parrot",
-    "beaver",
-    "ant",
-    "butterfly",
-    "spider",
-    "puppy",
-    "kitten",
-    "fish",
-    "bird",
-    "cow",
-    "pig",
-    "snake",
-    "koala",
-    "panda",
-    "unicorn",
-    "robot",
-]
+# kind: name, pronoun, homes
+_CAST = """
+fox: Tilo, he, forest meadow hill
+owl: Hazel, she, tower forest library
+bear: Bodo, he, cave mountain forest
+mouse: Pip, she, mill library school
+rabbit: Clover, she, meadow hill garden
+hedgehog: Bramble, he, garden meadow
+frog: Olo, he, pond river
+duck: Dot, she, pond lake
+cat: Momo, she, village city ship
+dog: Rusty, he, farm village beach
+horse: Juno, she, farm meadow
+wolf: Fenn, he, mountain forest hill
+badger: Tuck, he, hill forest cave
+squirrel: Nilo, he, forest garden
+otter: Luma, she, river lake
+deer: Fern, she, forest meadow
+goat: Kiki, she, mountain bridge hill
+sheep: Wolla, she, hill meadow farm
+crow: Karo, he, tower castle
+robin: Basil, he, garden school
+swan: Opal, she, lake castle
+turtle: Tumi, he, beach island pond
+snail: Mossy, he, garden bridge
+bee: Zuzu, she, garden meadow
+lion: Leon, he, desert jungle
+tiger: Tara, she, jungle
+elephant: Edda, she, jungle
+monkey: Pico, he, jungle ship market
+camel: Kamil, he, desert
+penguin: Pia, she, beach island
+whale: Willow, she, sea
+dolphin: Delia, she, sea
+seal: Selma, she, beach sea
+crab: Kuno, he, beach island
+dragon: Drago, he, cave castle mountain
+hen: Berta, she, farm market
+goose: Gisa, she, farm pond
+donkey: Emil, he, mill market
+pony: Biscuit, he, farm
+lizard: Lino, he, desert
+parrot: Pepper, he, island jungle ship
+beaver: Bruno, he, river lake
+ant: Anton, he, hill garden
+butterfly: Bella, she, meadow garden
+spider: Silke, she, lighthouse castle tower
+puppy: Poldi, he, village city
+kitten: Minka, she, village library
+fish: Finja, she, lake river sea
+bird: Birka, she, forest city train
+cow: Moona, she, farm meadow
+pig: Pauli, he, farm market
+snake: Sina, she, jungle desert
+koala: Koko, she, jungle
+panda: Pandi, he, jungle mountain
+unicorn: Iris, she, forest moon
+robot: Robo, he, city moon train
+girl: Mia, she, village city school
+woman: Ruth, she, city lighthouse
+queen: Elsa, she, castle
+princess: Rosa, she, castle tower
+grandmother: Alma, she, village mill
+witch: Vera, she, forest cave
+sister: Ida, she, village
+boy: Tom, he, village city school
+man: Hugo, he, city train
+king: Oskar, he, castle
+prince: Felix, he, castle tower
+grandfather: Karl, he, village lighthouse
+wizard: Omar, he, tower cave
+brother: Ben, he, village
+baker: Paul, he, market village
+sailor: Ole, he, ship sea island
+farmer: Greta, she, farm
+teacher: Lucy, she, school
+painter: Clara, she, city beach
+doctor: Amina, she, city village
+fisher: Jonas, he, lake river sea
+knight: Max, he, castle bridge
+pirate: Jack, he, ship island
+gardener: Nora, she, garden
+child: Sam, he, village school
+miller: Adam, he, mill river
+"""
 
-PEOPLE = {
-    "she": ["girl", "woman", "queen", "princess", "grandmother", "witch", "sister"],
-    "he": ["boy", "man", "king", "prince", "grandfather", "wizard", "brother"],
-    "they": [
-        "baker",
-        "sailor",
-        "farmer",
-        "teacher",
-        "painter",
-        "doctor",
-        "fisher",
-        "knight",
-        "pirate",
-        "gardener",
-        "child",
-    ],
-}
-
-NAMES = {
-    "she": [
-        "Mia",
-        "Lena",
-        "Anna",
-        "Nora",
-        "Zara",
-        "Ida",
-        "Lucy",
-        "Ruth",
-        "Tara",
-        "Amina",
-        "Sofia",
-        "Clara",
-        "Maya",
-        "Elsa",
-        "Rosa",
-        "Hana",
-        "Vera",
-        "Alice",
-        "Leila",
-        "Emma",
-    ],
-    "he": [
-        "Tom",
-        "Ben",
-        "Omar",
-        "Felix",
-        "Hugo",
-        "Max",
-        "Leo",
-        "Sam",
-        "Paul",
-        "Karim",
-        "Jonas",
-        "Ivan",
-        "Noah",
-        "Peter",
-        "Oscar",
-        "Ali",
-        "Finn",
-        "Adam",
-        "Emil",
-        "Jack",
-    ],
-}
-
-PET_NAMES = [
-    "Pip",
-    "Tilo",
-    "Bramble",
-    "Hazel",
-    "Nuka",
-    "Momo",
-    "Olo",
-    "Juniper",
-    "Fenn",
-    "Wim",
-    "Tansy",
-    "Pico",
-    "Luma",
-    "Bodo",
-    "Kiki",
-    "Rusty",
-    "Willow",
-    "Tuck",
-    "Sorrel",
-    "Mossy",
-    "Pepper",
-    "Zuzu",
-    "Biscuit",
-    "Fern",
-    "Nilo",
-    "Dot",
-    "Clover",
-    "Basil",
-    "Tumi",
-    "Opal",
+NAMES = [
+    *("Mia", "Lena", "Anna", "Zara", "Sofia", "Maya", "Hana", "Alice", "Leila", "Emma", "Nora"),
+    *("Tom", "Leo", "Sam", "Karim", "Ivan", "Noah", "Peter", "Ali", "Finn", "Adam", "Max", "Ben"),
 ]
 
 # place: (preposition with article, what one sees there, what can be found or grown there)
@@ -273,27 +211,41 @@ def invented_word(rng: random.Random) -> str:
 
 @dataclass(frozen=True)
 class Hero:
-    """Someone in a story."""
+    """Someone in a story; the pronoun is `he` or `she`."""
 
-    kind: str  # "fox", "girl", or an invented word
+    kind: str
     name: str
-    they: str  # subject pronoun
-    them: str
-    their: str
+    pronoun: str
+    homes: tuple[str, ...]
+
+    @property
+    def them(self) -> str:
+        """The pronoun as an object."""
+        return {"she": "her", "he": "him"}[self.pronoun]
+
+    @property
+    def their(self) -> str:
+        """The possessive pronoun."""
+        return {"she": "her", "he": "his"}[self.pronoun]
 
 
-def hero(rng: random.Random, kind: str | None = None, name: str | None = None) -> Hero:
-    """A hero of `kind` called `name`; what is left open is drawn."""
-    if kind is None:
-        people = [word for words in PEOPLE.values() for word in words]
-        kind = rng.choice(ANIMALS if rng.random() < 0.75 else people)
-    gender = next((pronoun for pronoun, words in PEOPLE.items() if kind in words), None)
-    if name is not None and gender is None:
-        gender = next((pronoun for pronoun, names in NAMES.items() if name in names), None)
-    person = gender is not None
-    if gender is None or gender == "they":
-        gender = rng.choice(("she", "he"))
-    if name is None:
-        name = rng.choice(NAMES[gender] if person else PET_NAMES)
-    them, their = {"she": ("her", "her"), "he": ("him", "his")}[gender]
-    return Hero(kind, name, gender, them, their)
+def _cast() -> tuple[Hero, ...]:
+    found = []
+    for line in _CAST.strip().splitlines():
+        kind, _, rest = line.partition(": ")
+        name, pronoun, homes = rest.split(", ")
+        found.append(Hero(kind, name, pronoun, tuple(homes.split())))
+    return tuple(found)
+
+
+CAST = _cast()
+
+
+def stranger(kind: str) -> Hero:
+    """A hero of a kind that nobody knows."""
+    return Hero(kind, "Zibo", "he", tuple(PLACES))
+
+
+def at_home(place: str) -> tuple[Hero, ...]:
+    """Who may live at `place`; everybody, where nobody is known to."""
+    return tuple(hero for hero in CAST if place in hero.homes) or CAST

@@ -75,8 +75,11 @@ def _trained_facts() -> list[list[tuple[Fact, ...]]]:
 
 
 _FACTS = _trained_facts()
-# By the square root of the rows: a long table needs more exercise, but not all of it.
-_FACT_WEIGHTS = [len(rows) ** 0.75 for rows in _FACTS]
+# A long table needs more exercise, but not all of it; what is before and after what is hard.
+_FACT_WEIGHTS = [
+    len(rows) ** 0.75 * (2 if name in ("after", "before") else 1)
+    for name, rows in zip(KINDS, _FACTS, strict=True)
+]
 
 
 def _fact(rng: random.Random) -> smalltalk.Exchange:
@@ -107,7 +110,7 @@ def vary(question: str, rng: random.Random) -> str:
 
 def _exchanges(rng: random.Random) -> list[smalltalk.Exchange]:
     """A short run of exchanges that belong together."""
-    skill = rng.choices(("story", "sum", "sums", "fact", "talk", "name"), (14, 60, 16, 60, 16, 4))[
+    skill = rng.choices(("story", "sum", "sums", "fact", "talk", "name"), (22, 52, 15, 58, 16, 4))[
         0
     ]
     if skill == "sum":

@@ -23,6 +23,7 @@ def write(folder: Path, config: ModelConfig, params: Params, tokenizer: Tokenize
     """The checkpoint's files but for its card; weights in bfloat16."""
     tensors = {name: value.astype(jnp.bfloat16) for name, value in params.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)  # the writer makes it private
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
     _write_json(folder / "tokenizer_config.json", tokenizer_config(config.max_positions))
     _write_json(folder / "config.json", config.to_hf(IM_END_ID, END_OF_TEXT_ID))

@@ -41,7 +41,8 @@ def capital(text: str) -> str:
 
 def article(noun: str) -> str:
     """`noun` after its indefinite article."""
-    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+    vowel = noun[:1].lower() in "aeiou" and not noun.startswith("uni")
+    return f"{'an' if vowel else 'a'} {noun}"
 
 
 def _pairs(text: str) -> tuple[tuple[str, str], ...]:

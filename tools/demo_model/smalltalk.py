@@ -75,9 +75,7 @@ def exchange(rng: random.Random) -> Exchange:
 
 def name_exchanges(rng: random.Random) -> list[Exchange]:
     """Somebody says a name; the later exchange asks for it. Talk may go on in between."""
-    name = rng.choice(
-        [*cast.NAMES["she"], *cast.NAMES["he"], capital(_word(rng)), capital(_word(rng))]
-    )
+    name = rng.choice([*cast.NAMES, *(capital(_word(rng)) for _ in range(8))])
     asks = (
         "What is my name?",
         "What's my name?",

@@ -27,31 +27,14 @@ class Scene:
     hero: Hero
     friend: Hero
     place: str  # "by the lake"
-    ground: str  # "the lake"
+    noun: str  # "lake"
     view: str
     thing: str | None
     thing_power: str
     mood: str
 
 
-_MOODS = [
-    "brave",
-    "little",
-    "clever",
-    "shy",
-    "curious",
-    "kind",
-    "old",
-    "sleepy",
-    "cheerful",
-    "lonely",
-    "quiet",
-    "proud",
-    "small",
-    "young",
-    "tiny",
-    "gentle",
-]
+_MOODS = ("brave", "little", "clever", "shy", "curious", "kind", "old", "young", "lonely", "small")
 
 _OPENINGS = (
     "Once upon a time, {a_mood_kind} named {name} lived {place}.",
@@ -63,28 +46,19 @@ _OPENINGS = (
 _CLOSINGS = ("", "", "", "The end.", "And that is how they became the best of friends.")
 
 
-def _friend_words(friend: Hero, rng: random.Random) -> str:
-    return rng.choice(
-        (
-            f"{article(friend.kind)} named {friend.name}",
-            f"{article(friend.kind)} called {friend.name}",
-        )
-    )
-
-
 def _tell(scene: Scene, rng: random.Random) -> str:
     hero, friend = scene.hero, scene.friend
-    intro = _friend_words(friend, rng)
+    intro = f"{article(friend.kind)} named {friend.name}"
     words = {
         "name": hero.name,
-        "they": hero.they,
-        "They": capital(hero.they),
+        "they": hero.pronoun,
+        "They": capital(hero.pronoun),
         "them": hero.them,
         "their": hero.their,
         "themself": hero.them + "self",
         "place": scene.place,
         "place_cap": capital(scene.place),
-        "ground": scene.ground,
+        "ground": f"the {scene.noun}",
         "view": scene.view,
         "a_mood_kind": article(f"{scene.mood} {hero.kind}"),
         "friend_intro": intro,
@@ -167,68 +141,77 @@ def _follow_ups(scene: Scene) -> tuple[tuple[str, str], ...]:
     return tuple(result)
 
 
-def draw(rng: random.Random) -> Story:
-    """A story and a request that it answers: what was asked for is in it, the rest is drawn."""
-    asks_hero, asks_friend, asks_place, asks_thing = rng.choices(
-        (
-            (1, 0, 0, 0),
-            (1, 0, 1, 0),
-            (1, 1, 0, 0),
-            (1, 0, 0, 1),
-            (0, 0, 1, 0),
-            (0, 0, 0, 1),
-            (0, 0, 0, 0),
-        ),
-        (5, 8, 4, 5, 1, 1, 2),
-    )[0]
-    kind = cast.invented_word(rng) if asks_hero and rng.random() < 0.15 else None
-    hero = cast.hero(rng, kind)
-    named = bool(asks_hero) and rng.random() < 0.2
-    if named and rng.random() < 0.3:
-        hero = replace(hero, name=capital(cast.invented_word(rng)))
-    friend = cast.hero(rng)
-    while friend.kind == hero.kind or friend.name == hero.name:
-        friend = cast.hero(rng)
+# What a request names, of hero, friend, place and thing, and how often.
+_WANTS = {
+    (1, 0, 0, 0): 5,
+    (1, 0, 1, 0): 9,
+    (1, 1, 0, 0): 4,
+    (1, 0, 0, 1): 5,
+    (0, 0, 1, 0): 1,
+    (0, 0, 0, 1): 1,
+    (0, 0, 0, 0): 2,
+}
+
+
+def _scene(asks: tuple[int, int, int, int], named: bool, rng: random.Random) -> Scene:
+    """A scene: what is asked for is drawn freely, the rest follows from it as far as it can."""
+    asks_hero, asks_friend, asks_place, asks_thing = asks
     noun = rng.choice(tuple(cast.PLACES))
+    hero = rng.choice(cast.CAST if asks_hero else cast.at_home(noun))
+    if asks_hero and rng.random() < 0.12:
+        hero = cast.stranger(cast.invented_word(rng))
+    if not asks_place:
+        noun = rng.choice(hero.homes)
+    if named and rng.random() < 0.6:
+        name = rng.choice(cast.NAMES) if rng.random() < 0.5 else cast.invented_word(rng)
+        hero = replace(hero, name=capital(name))
     preposition, view = cast.PLACES[noun]
     if asks_place and rng.random() < 0.08:
-        noun, preposition, view = (
-            cast.invented_word(rng),
-            "in",
-            "It was a strange and wonderful place.",
-        )
-    thing = rng.choice(tuple(cast.THINGS)) if asks_thing or rng.random() < 0.25 else None
+        noun, preposition = cast.invented_word(rng), "in"
+        view = "It was a strange and wonderful place."
+    friends = cast.CAST if asks_friend else cast.at_home(noun)
+    friends = tuple(f for f in friends if f.kind != hero.kind and f.name != hero.name) or cast.CAST
+    friend = rng.choice([f for f in friends if f.kind != hero.kind])
+    thing = rng.choice(tuple(cast.THINGS)) if asks_thing or rng.random() < 0.2 else None
     power = cast.THINGS[thing] if thing else ""
     if asks_thing and rng.random() < 0.12:
         thing, power = cast.invented_word(rng), "nobody had ever seen anything like it"
     mood = rng.choice(_MOODS)
-    place = f"{preposition} the {noun}"
-    scene = Scene(hero, friend, place, f"the {noun}", view, thing, power, mood)
+    return Scene(hero, friend, f"{preposition} the {noun}", noun, view, thing, power, mood)
 
+
+def _subject(scene: Scene, asks: tuple[int, int, int, int], named: bool, rng: random.Random) -> str:
+    """What the request says the story shall be about."""
+    asks_hero, asks_friend, asks_place, asks_thing = asks
+    hero, noun = scene.hero, scene.noun
     wanted: list[str] = []
-    if asks_hero:
-        words = hero.kind if rng.random() < 0.7 else f"{mood} {hero.kind}"
-        called = rng.choice((" named ", " called ")) + hero.name if named else ""
-        wanted.append(article(words) + called)
-        if named and rng.random() < 0.3:
-            wanted[0] = rng.choice((hero.name, f"{hero.name} the {hero.kind}"))
-        elif not named and rng.random() < 0.1:
-            wanted[0] = rng.choice((hero.kind, f"the {hero.kind}", f"{words}s"))
+    if asks_hero and named:
+        called = f"{article(hero.kind)} {rng.choice(('named', 'called'))} {hero.name}"
+        wanted.append(rng.choice((called, called, f"{hero.name} the {hero.kind}")))
+    elif asks_hero:
+        plain = article(hero.kind)
+        mooded = article(f"{scene.mood} {hero.kind}")
+        wanted.append(
+            rng.choice((plain, plain, mooded, rng.choice((hero.kind, f"the {hero.kind}"))))
+        )
     if asks_friend:
-        wanted.append(article(friend.kind))
+        wanted.append(article(scene.friend.kind))
     if asks_place:
         wanted.append(rng.choice((article(noun), f"the {noun}")))
-    if asks_thing and thing:
-        wanted.append(
-            rng.choice(
-                (article(thing), f"a magic {thing}") if rng.random() < 0.2 else (article(thing),)
-            )
-        )
-    form = rng.choice(_ASKS if wanted else _OPEN_ASKS)
+    if asks_thing and scene.thing:
+        wanted.append(rng.choice((article(scene.thing), f"a magic {scene.thing}")))
     if asks_hero and asks_place and rng.random() < 0.3:
-        subject = f"{wanted[0]} {place}"
-    elif asks_hero and asks_thing and rng.random() < 0.3:
-        subject = f"{wanted[0]} who finds {wanted[1]}"
-    else:
-        subject = " and ".join(wanted)
-    return Story(form.format(x=subject), _tell(scene, rng), _follow_ups(scene))
+        return f"{wanted[0]} {scene.place}"
+    if asks_hero and asks_thing and rng.random() < 0.3:
+        return f"{wanted[0]} who finds {wanted[1]}"
+    return " and ".join(wanted)
+
+
+def draw(rng: random.Random) -> Story:
+    """A story, a request that it answers, and questions on it."""
+    asks = rng.choices(tuple(_WANTS), tuple(_WANTS.values()))[0]
+    named = bool(asks[0]) and rng.random() < 0.15
+    scene = _scene(asks, named, rng)
+    form = rng.choice(_ASKS if any(asks) else _OPEN_ASKS)
+    request = form.format(x=_subject(scene, asks, named, rng))
+    return Story(request, _tell(scene, rng), _follow_ups(scene))

@@ -22,10 +22,11 @@ _config: Any = jax.config  # JAX leaves it untyped
 # A stage waits for each result, so queueing only adds thread switches: 4 us a small call, not 25.
 _config.update("jax_cpu_enable_async_dispatch", False)
 
-if _config.jax_compilation_cache_dir is None:
-    # Of this user and machine alone: what lies there is run as code.
-    _home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    _config.update("jax_compilation_cache_dir", str(_home / "kafila" / "xla"))
+# Of this user and machine alone: what lies there is run as code.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafila" / "xla"
+
+if _config.jax_compilation_cache_dir is None:  # unless the user chose another place
+    _config.update("jax_compilation_cache_dir", str(CACHE))
     # Many small executables: the default keeps only those that took a second.
     _config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
@@ -64,10 +65,9 @@ def _alone() -> Iterator[None]:
     JAX writes an entry in place, so none reads one that is half written. Without a lock (the folder
     cannot be written, or its holder hangs) compiling only takes longer.
     """
-    folder = Path(_config.jax_compilation_cache_dir)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        CACHE.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(CACHE / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         yield
         return

@@ -110,7 +110,7 @@ def vary(question: str, rng: random.Random) -> str:
 
 def _exchanges(rng: random.Random) -> list[smalltalk.Exchange]:
     """A short run of exchanges that belong together."""
-    skill = rng.choices(("story", "sum", "sums", "fact", "talk", "name"), (22, 52, 15, 58, 16, 4))[
+    skill = rng.choices(("story", "sum", "sums", "fact", "talk", "name"), (22, 52, 15, 60, 20, 4))[
         0
     ]
     if skill == "sum":

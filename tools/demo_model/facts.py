@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from . import tables
+from .words import article, capital, plural
 
 
 @dataclass(frozen=True)
 class Kind:
     """One table: how its rows are asked for and how a row is answered.
 
-    `{a}` and `{b}` are a row's two values, `{A}` is `{a}` with a capital.
+    `{a}` and `{b}` are a row's two values, `{A}` is `{a}` with a capital, `{s}` its plural.
     """
 
     questions: tuple[str, ...]
@@ -32,17 +33,6 @@ class Fact:
     def held_out(self) -> bool:
         """Whether this wording is kept from training, to measure with."""
         return zlib.crc32(self.question.encode()) % 12 == 0
-
-
-def capital(text: str) -> str:
-    """`text` with its first letter in upper case, the rest as it is."""
-    return text[:1].upper() + text[1:]
-
-
-def article(noun: str) -> str:
-    """`noun` after its indefinite article."""
-    vowel = noun[:1].lower() in "aeiou" and not noun.startswith("uni")
-    return f"{'an' if vowel else 'a'} {noun}"
 
 
 def _pairs(text: str) -> tuple[tuple[str, str], ...]:
@@ -91,6 +81,8 @@ KINDS: dict[str, Kind] = {
             "What does {a} say?",
             "Which sound does {a} make?",
             "What noise does {a} make?",
+            "What do {s} say?",
+            "What sound do {s} make?",
             "How does {a} sound?",
             "What is the sound of {a}?",
             "Which noise does {a} make?",
@@ -158,6 +150,8 @@ KINDS: dict[str, Kind] = {
             "What is the home of {a}?",
             "Tell me where {a} lives.",
             "Where does {a} sleep?",
+            "Where do {s} live?",
+            "Where is the home of {s}?",
         ),
         "{A} lives in {b}.",
         _articled(_pairs(tables.HOMES)),
@@ -170,6 +164,8 @@ KINDS: dict[str, Kind] = {
             "What do I feed {a}?",
             "Tell me what {a} eats.",
             "What food does {a} like?",
+            "What do {s} eat?",
+            "What do {s} like to eat?",
         ),
         "{A} eats {b}.",
         _articled(_pairs(tables.FOOD)),
@@ -181,6 +177,7 @@ KINDS: dict[str, Kind] = {
             "How many feet does {a} have?",
             "Tell me how many legs {a} has.",
             "Count the legs of {a}.",
+            "How many legs do {s} have?",
             "{A} has how many legs?",
         ),
         "{A} has {b} legs.",
@@ -276,7 +273,7 @@ KINDS: dict[str, Kind] = {
 def facts_of(kind: Kind) -> Iterator[tuple[Fact, ...]]:
     """For every row of `kind`, its fact in every wording."""
     for left, right in kind.rows:
-        values = {"a": left, "b": right, "A": capital(left), "B": capital(right)}
+        values = {"a": left, "b": right, "A": capital(left), "s": plural(left)}
         answer = capital(kind.answer.format(**values))
         yield tuple(Fact(capital(q.format(**values)), answer) for q in kind.questions)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 from . import cast, talk_tables
-from .facts import KINDS, capital
+from .facts import KINDS
 from .plots import lines
+from .words import capital
 
 Exchange = tuple[str, str]
 
@@ -69,7 +70,7 @@ def _yes_or_no(rng: random.Random) -> Exchange:
 
 def exchange(rng: random.Random) -> Exchange:
     """One question and answer of small talk."""
-    draw = rng.choices((_fixed, _unknown, _yes_or_no), (5, 4, 2))[0]
+    draw = rng.choices((_fixed, _unknown, _yes_or_no), (6, 4, 2))[0]
     return draw(rng)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from . import cast, plots
 from .cast import Hero
-from .facts import article, capital
 from .plots import lines
+from .words import article, capital
 
 
 @dataclass(frozen=True)

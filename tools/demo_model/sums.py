@@ -6,7 +6,7 @@ import random
 import zlib
 from dataclasses import dataclass
 
-from .facts import capital
+from .words import capital
 
 LIMIT = 99
 _WORDS = [
@@ -116,7 +116,7 @@ class Sum:
 
 def draw(rng: random.Random) -> Sum:
     """A random sum: small numbers more often, results below nought less often than by chance."""
-    op = rng.choices("+-x", (11, 9, 2))[0]
+    op = rng.choices("+-x", (11, 9, 3))[0]
     if op == "x":
         return Sum(rng.randint(0, 10), op, rng.randint(0, 10))
     top_a, top_b = rng.choices((9, LIMIT), (1, 4), k=2)
@@ -148,15 +148,15 @@ def several(rng: random.Random) -> tuple[str, str]:
 def exchange(rng: random.Random) -> tuple[str, str]:
     """A question about numbers with its answer: mostly sums, sometimes a comparison or a count."""
     choice = rng.random()
-    if choice < 0.86:
+    if choice < 0.80:
         found = draw_where(rng, held_out=False)
         return found.question(rng), found.answer
-    if choice < 0.89:
+    if choice < 0.84:
         op = rng.choice("+-")
         big, other = rng.randint(100, 9999), rng.randint(0, 999)
         a, b = (big, other) if op == "-" or rng.random() < 0.5 else (other, big)
         return rng.choice(_FORMS[op]).format(a=a, b=b), TOO_BIG
-    if choice < 0.93:
+    if choice < 0.92:
         a, b = rng.sample(range(LIMIT + 1), 2)
         smaller = rng.random() < 0.5
         word = rng.choice(("smaller", "less") if smaller else ("bigger", "larger", "more"))

@@ -196,24 +196,24 @@ def test_a_context_below_every_bucket(checkpoint: Checkpoint, whole: Stage) -> N
     np.testing.assert_allclose(other.astype(np.float32), stream.astype(np.float32), atol=0.05)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_a_row_does_not_depend_on_its_neighbours(dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "rows"), [("bfloat16", 16), ("float32", 8)])
+def test_a_row_does_not_depend_on_its_neighbours(dtype: str, rows: int) -> None:
     """At a width where XLA sums in different orders for different numbers of rows."""
     config = dataclasses.replace(
         SMALL, hidden=1024, blocks=1, head_dim=128, ffn=512, vocab=1500, dtype=dtype
     )
     blocks, head = [random.block(config)], random.head(config)
-    stage = Stage(config, blocks, head, context=300, groups=1, rows=16)
+    stage = Stage(config, blocks, head, context=300, groups=1, rows=rows)
     rng = np.random.default_rng(0)
-    start = rng.integers(0, 299, 16).astype(np.int32)
-    for row in range(16):
+    start = rng.integers(0, 299, rows).astype(np.int32)
+    for row in range(rows):
         prompt = rng.integers(0, config.vocab, 299).astype(np.int32)
         stage.prefill(0, row, 0, prompt[:200])
         stage.prefill(0, row, 200, prompt[200:])
-    x = rng.standard_normal((16, 1024)).astype(stage.wire_dtype)
-    sampling = Sampling.greedy(16)._replace(
-        temperature=np.where(np.arange(16) % 2, 0.8, 0).astype(np.float32),
-        seed=np.arange(16, dtype=np.uint32),
+    x = rng.standard_normal((rows, 1024)).astype(stage.wire_dtype)
+    sampling = Sampling.greedy(rows)._replace(
+        temperature=np.where(np.arange(rows) % 2, 0.8, 0).astype(np.float32),
+        seed=np.arange(rows, dtype=np.uint32),
     )
 
     def run(positions: Array) -> tuple[Array, Array]:
@@ -221,12 +221,12 @@ def test_a_row_does_not_depend_on_its_neighbours(dtype: str) -> None:
         return stage.step(0, positions, x[:n], sampling.rows(slice(n)))
 
     tokens, y = run(start)
-    for n in (1, 2, 3, 4, 7, 8, 12):
+    for n in range(1, rows):
         some_tokens, some = run(start[:n])
         assert some_tokens.tolist() == tokens[:n].tolist()
         assert same(some, y[:n])
     sparse = start.copy()
-    sparse[[0, 1, 4, 9]] = -1
+    sparse[[0, 1, 4]] = -1
     _, some = run(sparse)
     assert same(some[sparse >= 0], y[sparse >= 0])
 

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from kafila.manifest import Manifest
-from tools.bench.bandwidth import read_bandwidth
+from tools.bench.bandwidth import Reader
 from tools.loopback import Ring
 from tools.make_checkpoint import SIZES, write_checkpoint
 
@@ -44,6 +44,7 @@ def decode_rate(ring: Ring, tokens: int) -> float:
 def main(size: str, members: tuple[int, ...], tokens: int, runs: int) -> None:
     """Serve a random checkpoint of a Qwen3 size and print its rates, the last line as JSON."""
     result: dict[str, Any] = {"bench": "ring", "size": size, "tokens": tokens, "rings": []}
+    reader = Reader()
     with tempfile.TemporaryDirectory() as folder:
         model = write_checkpoint(Path(folder) / "model", SIZES[size])
         manifest = Manifest.of(str(model))
@@ -54,7 +55,7 @@ def main(size: str, members: tuple[int, ...], tokens: int, runs: int) -> None:
                 decode_rate(ring, 8)
                 rates, bandwidths = [], []
                 for _ in range(runs):
-                    bandwidths.append(read_bandwidth())
+                    bandwidths.append(reader.bandwidth())
                     rates.append(decode_rate(ring, tokens))
             rate, bandwidth = statistics.median(rates), statistics.median(bandwidths)
             share = rate * token_bytes / bandwidth

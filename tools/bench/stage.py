@@ -10,11 +10,9 @@ bound by arithmetic and shown beside it.
 
 import dataclasses
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import click
@@ -23,26 +21,10 @@ import numpy as np
 from stages import random
 from stages.sampling import Sampling
 from stages.stage import PREFILL_CHUNK, Stage
+from tools.bench.bandwidth import Reader
 from tools.make_checkpoint import SIZES
 
-READ_BYTES = 1 << 29
 ROUNDS = 15
-
-
-class Reader:
-    """Reads half a gigabyte with a thread a core, as fast as numpy does."""
-
-    def __init__(self) -> None:
-        self._cores = len(os.sched_getaffinity(0))
-        self._parts = np.array_split(np.ones(READ_BYTES // 8, np.int64), self._cores)
-        self._pool = ThreadPoolExecutor(self._cores)
-
-    def bandwidth(self) -> float:
-        """Bytes per second, the best of three."""
-        return READ_BYTES / min(seconds(self._read) for _ in range(3))
-
-    def _read(self) -> None:
-        list(self._pool.map(np.max, self._parts))
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -100,7 +100,7 @@ NAMES = [
     *("Tom", "Leo", "Sam", "Karim", "Ivan", "Noah", "Peter", "Ali", "Finn", "Adam", "Max", "Ben"),
 ]
 
-# place: (preposition with article, what one sees there, what can be found or grown there)
+# place: (preposition, what one sees there)
 PLACES: dict[str, tuple[str, str]] = {
     "lake": ("by", "The water was still and as clear as glass."),
     "forest": ("in", "The trees were so tall that they tickled the clouds."),

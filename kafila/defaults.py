@@ -10,6 +10,9 @@ from typing import Final
 HOME: Final = "~/.kafila"
 """Where a machine's keys live; `--home` gives each of several members on one machine its own."""
 
+CACHE: Final = "~/.cache/kafila"
+"""What can be made again: compiled executables, the probe's lock."""
+
 API_PORT: Final = 8210
 """Where the head answers; not a port that other model servers commonly take."""
 
@@ -269,6 +272,9 @@ DEMO_READY_SECONDS: Final = 180.0
 
 DEMO_ANSWER_SECONDS: Final = 60.0
 """Between two pieces of an answer; hundreds of times what a token takes."""
+
+DEMO_LINE_SECONDS: Final = 60.0
+"""Until a process says its first line; the host measures before it opens its session."""
 
 DEMO_STOP_SECONDS: Final = 8.0
 """A member says goodbye within a second; after this it is killed."""

@@ -5,11 +5,7 @@ to the division that is wanted, as a person would. For tests and benchmarks.
 """
 
 import json
-import os
-import signal
 import subprocess
-import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -26,11 +22,13 @@ from kafila.net.identity import Identity
 from kafila.planfile import PlanFile
 from kafila.plantext import render
 from kafila.probe.report import Probes, Report, Session, Workspace, write_probes
+from kafila.processes import Processes
 
 NAMES = ("anna", "bert", "cleo", "dora", "emil", "fine")
 READY_SECONDS = 120.0
 
 SERVE = ("-m", "kafila", "serve")
+REPOSITORY = Path(__file__).parents[1]
 
 
 class Ring:
@@ -55,17 +53,19 @@ class Ring:
         self._counts = counts
         self._load = (context, concurrency, groups)
         self._serve = serve
-        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._processes = Processes(folder)
         self.base = ""
         folder.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> "Ring":
         try:
-            session = self._rendezvous() if len(self._counts) > 1 else None
-            self.write_plan(session)
+            self.write_plan(self._rendezvous() if len(self._counts) > 1 else None)
             for name in self.names:
-                self._start(name, *self._serve, "plan.yaml", *self._serve_options(name))
-            self.base = self._wait_ready()
+                options = ["--home", name, "--listen", "127.0.0.1:0", "--port", "0"]
+                words = [*self._serve, "plan.yaml", *options, "--model", self._model]
+                self._processes.start(name, *words, environment={"PYTHONPATH": str(REPOSITORY)})
+            ready = self._processes.logged(NAMES[0], "answers on http://", READY_SECONDS)
+            self.base = ready.partition("answers on ")[2].split("/v1")[0]
         except BaseException:
             self.stop()
             raise
@@ -145,7 +145,7 @@ class Ring:
 
     def log(self, name: str) -> str:
         """What a process said on stderr."""
-        return (self._folder / f"{name}.log").read_text()
+        return self._processes.log(name)
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """POST JSON; the answer, or the error's body with its `status`."""
@@ -171,6 +171,7 @@ class Ring:
                 "prompt": list(prompt),
                 "max_tokens": tokens,
                 "temperature": 0,
+                "ignore_eos": True,
                 "return_token_ids": True,
             },
         )
@@ -184,56 +185,11 @@ class Ring:
             return list(pool.map(lambda prompt: self.greedy(prompt, tokens), prompts))
 
     def stop(self) -> None:
-        for process in self._processes.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        for process in self._processes.values():
-            try:
-                process.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdout:
-                process.stdout.close()
-
-    # --- inside ------------------------------------------------------------------------------
-
-    def _start(self, name: str, *words: str) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        with (self._folder / f"{name}.log").open("w") as log:
-            process = subprocess.Popen(
-                [sys.executable, *words],
-                cwd=self._folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        self._processes[name] = process
-        return process
-
-    def _serve_options(self, name: str) -> list[str]:
-        options = ["--home", name, "--listen", "127.0.0.1:0", "--port", "0"]
-        return [*options, "--model", self._model]
+        """End all processes."""
+        self._processes.stop()
 
     def _rendezvous(self) -> Session:
-        words = ("-m", "kafila", "rendezvous", "--bind", "127.0.0.1:0", "--home", "rendezvous-home")
-        process = self._start("rendezvous", *words)
-        assert process.stdout is not None
-        _, address, _, key = process.stdout.readline().split()
+        words = ("-m", "kafila", "rendezvous", "--listen", "127.0.0.1:0", "--home", "rendezvous")
+        self._processes.start("rendezvous", *words)
+        _, address, _, key = self._processes.line("rendezvous", READY_SECONDS).split()
         return Session(rendezvous=address, rendezvous_key=key)
-
-    def _wait_ready(self) -> str:
-        """The head's base address, once it has said it."""
-        deadline = time.monotonic() + READY_SECONDS
-        while time.monotonic() < deadline:
-            for name in self.names:
-                if self.process(name).poll() is not None:
-                    raise AssertionError(f"{name} ended: {self.log(name)}")
-            for line in self.log(NAMES[0]).splitlines():
-                if "answers on http://" in line:
-                    return line.partition("answers on ")[2].split("/v1")[0]
-            time.sleep(0.05)
-        logs = "\n".join(f"--- {name}\n{self.log(name)}" for name in self._processes)
-        raise AssertionError(f"the ring was not ready in {READY_SECONDS:.0f} s\n{logs}")

@@ -2,13 +2,14 @@
 
 import click
 
-from kafila import defaults
-
 
 @click.command(epilog="Example: kafila demo --once")
 @click.option("--once", is_flag=True, help="End after the first answer.")
 @click.option(
-    "--port", default=defaults.API_PORT, show_default=True, help="Where the head's API answers."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Where the head's API answers.  [default: any free port]",
 )
 def demo(once: bool, port: int) -> None:
     """Rendezvous, three member processes and a chat with the embedded demo model."""

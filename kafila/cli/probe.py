@@ -5,7 +5,6 @@ import socket
 import click
 
 from kafila import defaults
-from kafila.probe.view import ProbeView, report_line
 
 EXAMPLES = """\b
 Examples:
@@ -23,7 +22,11 @@ Examples:
     type=click.IntRange(2, defaults.MAX_MEMBERS),
     help="With --host: how many members there will be, this one included.",
 )
-@click.option("--join", metavar="CODE[@HOST[:PORT]]", help="Join the session of this code.")
+@click.option(
+    "--join",
+    metavar="CODE[@HOST[:PORT]]",
+    help="Join the session of this code; - reads it from stdin, out of other users' sight.",
+)
 @click.option(
     "--rendezvous",
     metavar="HOST[:PORT]",
@@ -75,6 +78,7 @@ def probe(
     from kafila.schema import member_name
     from kafila.session import probing
     from kafila.session.code import parse_address, parse_invitation
+    from kafila.session.view import ProbeView, report_line
 
     identity = Identity.load_or_create(Path(home).expanduser())
     name = member_name(name or socket.gethostname().split(".")[0])
@@ -84,7 +88,8 @@ def probe(
     local = parse_address(listen, any_port=True)
     with view:
         if join:
-            code, at = parse_invitation(join)
+            invitation = click.get_text_stream("stdin").readline() if join == "-" else join
+            code, at = parse_invitation(invitation)
             meet = at or where
             if meet is None:
                 raise click.UsageError(

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from kafila.net.identity import Identity
 
 
-@click.command()
+@click.command(epilog="Example: kafila rendezvous --listen 0.0.0.0:4710")
 @click.option(
-    "--bind",
+    "--listen",
     default=f"0.0.0.0:{RENDEZVOUS_PORT}",
     show_default=True,
     metavar="HOST:PORT",
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Where its key lives.",
 )
-def rendezvous(bind: str, home: str) -> None:
+def rendezvous(listen: str, home: str) -> None:
     """Run the server through which members meet.
 
     Prints its address and key on stdout and a line per session on stderr. It needs one UDP port
@@ -38,7 +38,7 @@ def rendezvous(bind: str, home: str) -> None:
     from kafila.net.identity import Identity
     from kafila.session.code import parse_address
 
-    address = parse_address(bind, any_port=True)
+    address = parse_address(listen, any_port=True)
     asyncio.run(_serve(address, Identity.load_or_create(Path(home).expanduser())))
 
 

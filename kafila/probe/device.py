@@ -5,14 +5,13 @@ How a block computes is `stages`' business: the same code that will serve is wha
 
 import fcntl
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from kafila import PROTOCOL, __version__, defaults
-from kafila.errors import NetworkProblem
+from kafila.errors import UsageProblem
 from kafila.manifest import Manifest
 from kafila.net.identity import Identity
 from kafila.probe import machine
@@ -70,10 +69,12 @@ def measure(
 @contextmanager
 def _turn() -> Iterator[None]:
     """Wait until no other probe of this user measures on this machine."""
-    owner = os.getuid()
-    path = Path(tempfile.gettempdir()) / f"kafila-probe-{owner}.lock"
-    # Not followed if it is a link, and of no use to others: the folder is shared.
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    path = Path(defaults.CACHE).expanduser() / "probe.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageProblem(f"{path}: {(error.strerror or str(error)).lower()}") from None
     try:
         deadline = time.monotonic() + defaults.PROBE_TURN_SECONDS
         while True:
@@ -82,7 +83,7 @@ def _turn() -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise NetworkProblem(
+                    raise UsageProblem(
                         f"another probe has been measuring on this machine for "
                         f"{defaults.PROBE_TURN_SECONDS:.0f} s; end it and probe again"
                     ) from None

@@ -137,7 +137,7 @@ def taken() -> Iterator[str]:
 
 
 def test_ports_in_use(run: Run, tmp_path: Path, taken: str) -> None:
-    code, out, err = run("rendezvous", "--bind", f"127.0.0.1:{taken}", "--home", "r")
+    code, out, err = run("rendezvous", "--listen", f"127.0.0.1:{taken}", "--home", "r")
     assert (code, out) == (6, "")
     assert taken in one_line(err)
     alone = Ring(tmp_path, "demo", (6,))
@@ -196,7 +196,7 @@ def test_two_members_of_one_name(run: Run, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_with_130(tmp_path: Path) -> None:
-    words = ["-m", "kafila", "rendezvous", "--bind", "127.0.0.1:0", "--home", "r"]
+    words = ["-m", "kafila", "rendezvous", "--listen", "127.0.0.1:0", "--home", "r"]
     process = subprocess.Popen(
         [sys.executable, *words],
         cwd=tmp_path,

@@ -64,6 +64,8 @@ def test_the_demo_model_is_the_same_for_every_division(tmp_path: Path) -> None:
     with Ring(tmp_path / "one", "demo", (6,), concurrency=8) as ring:
         alone = [ring.greedy(prompt, TOKENS) for prompt in prompts]
         assert ring.at_once(prompts, TOKENS) == alone
-    with Ring(tmp_path / "three", "demo", (1, 3, 2), concurrency=8) as ring:
-        assert ring.at_once(prompts, TOKENS) == alone
-        assert [ring.greedy(prompt, TOKENS) for prompt in prompts] == alone
+        long = ring.greedy(prompts[2], NEW_TOKENS)
+    for counts in ((1, 5), (1, 3, 2), (2, 1, 1, 1, 1)):
+        with Ring(tmp_path / f"{len(counts)}", "demo", counts, concurrency=8) as ring:
+            assert ring.greedy(prompts[2], NEW_TOKENS) == long
+            assert ring.at_once(prompts, TOKENS) == alone

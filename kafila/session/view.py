@@ -2,13 +2,11 @@
 
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from kafila.probe.report import Report
-    from kafila.session.events import Event
+from kafila.probe.report import Report
+from kafila.session.events import CodeReady, Event
 
 
 class ProbeView:
@@ -42,10 +40,8 @@ class ProbeView:
         click.echo("\r" + line.ljust(self._shown), nl=False, err=True)
         self._shown = len(line)
 
-    def event(self, event: "Event") -> None:
+    def event(self, event: Event) -> None:
         """Something happened in the session."""
-        from kafila.session.events import CodeReady
-
         self._clear()
         if isinstance(event, CodeReady):
             click.echo(event.code, err=self._code_to_stderr)
@@ -57,7 +53,7 @@ class ProbeView:
             self._shown = 0
 
 
-def report_line(report: "Report") -> str:
+def report_line(report: Report) -> str:
     """What was measured, for a person: name, device, rates with their spread, room."""
     rtt = "" if report.rtt_us is None else f", {report.rtt_us / 1e3:.1f} ms to the rendezvous"
     return (

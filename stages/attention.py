@@ -58,6 +58,7 @@ def attend(
 
     q [n, heads, head_dim], k and v [n, kv_heads, head_dim], float32; start is a scalar.
     Returns float32 [n, heads, head_dim] and the slot with the new keys and values written.
+    A negative start is an absent token, n = 1: it reads nothing of the slot and leaves it as it is.
     """
     n, heads, head_dim = q.shape
     kv_heads = k.shape[1]
@@ -74,12 +75,16 @@ def attend(
     o = o.reshape(kv_heads, n, share, head_dim).swapaxes(0, 1).reshape(n, heads, head_dim)
     # Write after reading, or XLA copies the cache. It drops optimisation barriers before it
     # schedules, so the place to write depends on the result, in a way only infinity would tell.
-    at = start + (o[0, 0, 0] > FLOAT_MAX)
-    return o, Slot(_write(slot.keys, new.keys, at), _write(slot.values, new.values, at))
+    at, present = jnp.maximum(start, 0) + (o[0, 0, 0] > FLOAT_MAX), start >= 0
+    keys = _write(slot.keys, new.keys, at, present)
+    return o, Slot(keys, _write(slot.values, new.values, at, present))
 
 
 def _over_cache(q: jax.Array, slot: Slot, start: jax.Array, part: Partial) -> Partial:
-    """Add the cached positions below start."""
+    """Add the cached positions below start.
+
+    What this needs beside the cache does not grow with it on CPU: one piece's scores at a time.
+    """
     context = slot.keys.shape[1]
     if jax.default_backend() != "cpu":  # a loop there costs more than reading what is masked
         return _merge(part, _over(q, slot, jnp.arange(context) < start))
@@ -91,7 +96,8 @@ def _over_cache(q: jax.Array, slot: Slot, start: jax.Array, part: Partial) -> Pa
         at = first + jnp.arange(size)
         return _merge(part, _over(q, piece, (at >= i * size) & (at < start)))
 
-    whole: Partial = lax.fori_loop(0, (start + size - 1) // size, add, part)
+    pieces = (jnp.maximum(start, 0) + size - 1) // size
+    whole: Partial = lax.fori_loop(0, pieces, add, part)
     return whole
 
 
@@ -115,8 +121,11 @@ def _merge(a: Partial, b: Partial) -> Partial:
     return Partial(top, a.total * x + b.total * y, a.values * x + b.values * y)
 
 
-def _write(cache: jax.Array, new: jax.Array, at: jax.Array) -> jax.Array:
-    """Put new [kv_heads, n, head_dim] at position `at`; what passes the cache's end is padding."""
+def _write(cache: jax.Array, new: jax.Array, at: jax.Array, present: jax.Array) -> jax.Array:
+    """Put new [kv_heads, n, head_dim] at position `at`; what passes the cache's end is padding.
+
+    A single token that is not present leaves what is there.
+    """
     context, n = cache.shape[1], new.shape[1]
     if n > 1:
         first = jnp.minimum(at, context - n)
@@ -125,6 +134,8 @@ def _write(cache: jax.Array, new: jax.Array, at: jax.Array) -> jax.Array:
         moved = lax.dynamic_slice_in_dim(jnp.concatenate([new, new], 1), n - shift, n, axis=1)
         new = jnp.where(jnp.arange(n)[:, None] < shift, old, moved)
         at = first
+    else:
+        new = jnp.where(present, new, lax.dynamic_slice_in_dim(cache, at, 1, axis=1))
     return lax.dynamic_update_slice_in_dim(cache, new, at, axis=1)
 
 

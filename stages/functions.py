@@ -29,7 +29,8 @@ class Functions:
         positions: jax.Array,
         slots: Sequence[Sequence[Slot]],
     ) -> tuple[jax.Array, list[list[Slot]]]:
-        """One token of each row: x [b, hidden], positions [b]; slots of each block and row."""
+        """One token of each row: x [b, hidden], positions [b], negative where a row is absent;
+        slots of each block and row."""
 
         def rows(old: Sequence[Slot]) -> Callable[..., tuple[jax.Array, list[Slot]]]:
             def each(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, list[Slot]]:

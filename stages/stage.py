@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from stages.attention import empty_slot
 from stages.checkpoint import Checkpoint
-from stages.compile import abstract, abstracts, compiled, workspace
+from stages.compile import abstract, abstracts, compiled
 from stages.config import Qwen3Config
 from stages.functions import Functions
 from stages.sampling import Sampling
@@ -83,8 +83,6 @@ class Stage:
             ]
             for _ in range(groups)
         ]
-        # First position of each slot that holds nothing yet.
-        self._ends = np.zeros((groups, rows), np.int32)
         self._decode: dict[int, Any] = {}
         self._prefill: dict[int, Any] = {}
         self._sample: dict[int, Any] = {}
@@ -149,7 +147,6 @@ class Stage:
         if not 0 < n <= self.chunk or not 0 <= start <= self.context - n:
             raise ValueError(f"{n} tokens from position {start} in a context of {self.context}")
         bucket = next(b for b in self._prefill if n <= b)
-        self._ends[group, row] = start + n
         y: Any = _padded(x, bucket)
         if y.ndim == 1:
             y = self._enter[bucket](self._head, y.astype(np.int32))
@@ -162,7 +159,8 @@ class Stage:
         positions int32 [b] with -1 for an absent row, x [b, hidden], index i is row i of the group;
         b is at most `rows`. Returns [b, hidden]; absent rows hold nothing of meaning.
         """
-        bucket, at = self._rows(group, positions)
+        at = self._bucketed(positions)
+        bucket = len(at)
         y = self._advance(self._decode[bucket], _padded(x, bucket), at, group, slice(bucket))
         return _padded(np.asarray(y), len(x))
 
@@ -172,7 +170,8 @@ class Stage:
         """On the head: draw the token for each position from the last block's x [b, hidden] of the
         position before, and take it through the own blocks. Returns (int32 [b], [b, hidden]).
         """
-        bucket, at = self._rows(group, positions)
+        at = self._bucketed(positions)
+        bucket = len(at)
         tokens, y = self._sample[bucket](
             self._head,
             _padded(x, bucket),
@@ -186,28 +185,17 @@ class Stage:
         """On the head: float32 [b, vocab] of the last block's x [b, hidden]."""
         return np.asarray(self._logits(self._head, x))
 
-    @property
-    def workspace(self) -> int:
-        """Bytes that the hungriest executable needs beside weights and caches."""
-        every = [self._decode, self._prefill, self._sample, self._enter]
-        return max(workspace(executable) for some in every for executable in some.values())
-
-    def _rows(self, group: int, positions: Array) -> tuple[int, Array]:
-        """Bucket that holds the last present row, and where each of its rows writes.
-
-        An absent row writes where its next token will, so nothing it holds is touched.
-        """
+    def _bucketed(self, positions: Array) -> Array:
+        """The positions as far as the bucket of the last present row, -1 where a row is absent."""
         present = np.flatnonzero(positions >= 0)
         if len(positions) > self.rows or positions.max(initial=-1) >= self.context:
             raise ValueError(
                 f"positions {positions.tolist()} with {self.rows} rows and context {self.context}"
             )
         last = int(present[-1]) + 1 if present.size else 1
-        bucket = next(b for b in self._decode if last <= b)
-        self._ends[group, present] = positions[present] + 1
-        at = self._ends[group, :bucket].copy()
+        at = np.full(next(b for b in self._decode if last <= b), -1, np.int32)
         at[present] = positions[present]
-        return bucket, at
+        return at
 
     def _advance(self, run: Any, x: Any, at: Any, group: int, rows: slice) -> jax.Array:
         """Take x through the blocks, with the slots of these rows of a group."""

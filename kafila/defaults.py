@@ -111,21 +111,27 @@ STUN_TIMEOUT: Final = 1.0
 """Above any round trip worth measuring; a sample that takes longer counts as lost."""
 
 MAX_HALF_OPEN: Final = 64
-"""QUIC handshakes in progress with strangers (libp2p's bound); each costs up to 300 KiB."""
+"""QUIC handshakes in progress with strangers (libp2p's bound); each costs up to 300 KiB. From half
+of it on, newcomers first prove that they receive at their address."""
+
+HALF_OPEN_PER_ADDRESS: Final = 16
+"""Of these, from one address that was proven; more come back a moment later."""
 
 MAX_CHANNELS: Final = 64
-"""Channels of a connection each way; QUIC lets the peer open 128 streams."""
+"""Channels of an edge each way; QUIC lets the peer open 128 streams. A connection to a rendezvous
+has one."""
 
 MAX_MESSAGE: Final = 32 << 20
 """Bytes of a message on an edge; a prefill chunk of 256 x 5120 bf16 has 2.6 MB."""
 
-MAX_CONTROL_MESSAGE: Final = 1 << 20
-"""Bytes of a message to or from a rendezvous, which anybody may send."""
-
 EDGE_WINDOW: Final = 16 << 20
-CONTROL_WINDOW: Final = 256 << 10
+CONTROL_WINDOW: Final = 128 << 10
 """Bytes a peer may send ahead at first (QUIC flow control, grows with use): several prefill chunks
-on an edge; little where the peer is not yet known."""
+on an edge; two messages where the peer is anybody. Twice this may lie beyond a gap, for as long as
+the lost datagram is on its way again."""
+
+KEPT_MESSAGE_BYTES: Final = 256
+"""What a message kept for its reader costs beside its own bytes."""
 
 MAX_REASON: Final = 200
 """Bytes of the reason a peer gives for closing: a sentence."""
@@ -190,6 +196,10 @@ REQUESTS_PER_SECOND: Final = 20.0
 REQUESTS_BURST: Final = 400.0
 """Control messages of one connection; a host answering MAX_MEMBERS joiners at once fits."""
 
+CLIENT_BYTES: Final = 4 << 20
+"""Bytes of messages on one connection, in all: a host of MAX_MEMBERS says a tenth of it. QUIC's
+windows grow with what was sent, so without an end to it they would have none."""
+
 IDLE_CLIENT: Final = 10 * 60.0
 """A connection that has asked for nothing by then is closed; a host measures before it opens."""
 
@@ -197,8 +207,9 @@ PROOF_OF_LIFE: Final = 3.0
 """When a key connects twice, the first connection has this long to show that it still lives;
 shorter than the QUIC idle time-out, so that a restarted process need not wait for that."""
 
-UNSENT_LIMIT: Final = 4 * 1024 * 1024
-"""Bytes queued to a client that does not read; then its connection is closed."""
+UNSENT_LIMIT: Final = 1 << 20
+"""Bytes queued to a client that does not read; then its connection is closed. The last member of
+MAX_MEMBERS is sent the records of all others at once, half of this."""
 
 INBOX: Final = 4096
 """Notices a client keeps unread; more than a host of MAX_MEMBERS can be sent in one go."""

@@ -23,6 +23,7 @@ from stages.checkpoint import (
     indexed_shards,
     read_config,
 )
+from stages.config import Qwen3Config
 
 _WORDS = (
     "config.json",
@@ -48,9 +49,7 @@ def headers(repo: str, revision: str | None) -> tuple[str, Checkpoint]:
     a network, a complete copy in the hub's cache serves as well. Raises CheckpointProblem.
     """
     with _one_sentence(repo, revision):
-        # Not hf_hub_download, which tries for half a minute to reach a hub that is not there.
-        folder = Path(hub.snapshot_download(repo, revision=revision, allow_patterns="config.json"))
-        config = read_config(folder / "config.json")
+        folder, config = _config(repo, revision)
         try:
             files = hub.get_safetensors_metadata(repo, revision=folder.name).files_metadata
         except _UNREACHABLE:
@@ -69,6 +68,12 @@ def headers(repo: str, revision: str | None) -> tuple[str, Checkpoint]:
         return folder.name, Checkpoint(folder, config, {}, chosen)
 
 
+def config(repo: str, revision: str | None) -> Qwen3Config:
+    """The repository's config, from the hub or its cache. Raises CheckpointProblem."""
+    with _one_sentence(repo, revision):
+        return _config(repo, revision)[1]
+
+
 def download(repo: str, revision: str | None, blocks: range | None, *, head: bool) -> Path:
     """Folder in the hub's cache with the shards of the given blocks and the head; downloads them.
 
@@ -82,6 +87,13 @@ def download(repo: str, revision: str | None, blocks: range | None, *, head: boo
         hub.snapshot_download(repo, revision=folder.name, allow_patterns=names)
         Checkpoint.open(folder, blocks, head=head)
         return folder
+
+
+def _config(repo: str, revision: str | None) -> tuple[Path, Qwen3Config]:
+    """The snapshot's folder in the cache, and the config in it."""
+    # Not hf_hub_download, which tries for half a minute to reach a hub that is not there.
+    folder = Path(hub.snapshot_download(repo, revision=revision, allow_patterns="config.json"))
+    return folder, read_config(folder / "config.json")
 
 
 def _cached(folder: Path) -> Checkpoint | None:

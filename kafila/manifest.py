@@ -5,12 +5,17 @@ model, a hub id) is decided here and nowhere else.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field, ValidationError, model_validator
 
 from kafila.errors import CheckpointProblem
-from stages.checkpoint import Checkpoint, CheckpointError
+from kafila.schema import Count, Digest, Strict, Words
+from stages.checkpoint import Checkpoint, CheckpointError, read_config
+from stages.config import LIMITS, MAX_BLOCK_WEIGHTS, Qwen3Config
 
 DEMO = "demo"
 """The word that names the embedded model; a folder of that name is `./demo`."""
@@ -19,37 +24,48 @@ _DEMO_FOLDER = Path(__file__).parent / "demo_model"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-class Manifest(BaseModel):
-    """A model's sizes. Reading is not residence: the head keeps more than it reads per token."""
+class Manifest(Strict):
+    """A model's sizes. Reading is not residence: the head keeps more than it reads per token.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    It may come from a file or another member, who measure and plan by it: nothing in it is larger
+    than `stages.config` allows a config to be.
+    """
 
-    name: str
+    name: Words
     """The hub id, `demo`, or the folder's name."""
-    revision: str | None
+    revision: Words | None
     """The hub's commit; None for a folder."""
-    digest: str
+    digest: Digest
     """`Qwen3Config.digest`: equal for equal configs, so for equal tensor headers."""
-    dtype: str
-    """Of weights, KV cache and residual stream: "bfloat16" or "float32"."""
-    blocks: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    vocab: int
+    dtype: Literal["bfloat16", "float32"]
+    """Of weights, KV cache and residual stream."""
+    blocks: Annotated[int, Field(ge=1, le=LIMITS["blocks"])]
+    hidden: Annotated[int, Field(ge=1, le=LIMITS["hidden"])]
+    heads: Annotated[int, Field(ge=1, le=LIMITS["heads"])]
+    kv_heads: Annotated[int, Field(ge=1, le=LIMITS["kv_heads"])]
+    head_dim: Annotated[int, Field(ge=2, le=LIMITS["head_dim"], multiple_of=2)]
+    ffn: Annotated[int, Field(ge=1, le=LIMITS["ffn"])]
+    vocab: Annotated[int, Field(ge=1, le=LIMITS["vocab"])]
     tied: bool
-    max_context: int
+    max_context: Annotated[int, Field(ge=1, le=LIMITS["max_positions"])]
     """Tokens; YaRN's stretch included."""
-    block_bytes: int
+    block_bytes: Count
     """One block's tensors: what it reads per token, and what it keeps."""
-    head_read_bytes: int
+    head_read_bytes: Count
     """What the head reads per token: unembedding and final norm (an embedding is one row)."""
-    head_resident_bytes: int
+    head_resident_bytes: Count
     """What the head keeps: embedding, unembedding (one copy when tied) and final norm."""
-    kv_bytes: int
+    kv_bytes: Count
     """Keys and values of one token in one block."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Manifest":
+        if self.heads % self.kv_heads:
+            raise ValueError(f"kv_heads {self.kv_heads} must divide heads {self.heads}")
+        attention = 2 * (self.heads + self.kv_heads) * self.head_dim  # q and o; k and v
+        if self.hidden * (attention + 3 * self.ffn) > MAX_BLOCK_WEIGHTS:
+            raise ValueError("a block of these sizes is larger than any that can be served")
+        return self
 
     @classmethod
     def of(cls, source: str, revision: str | None = None) -> "Manifest":
@@ -63,10 +79,8 @@ class Manifest(BaseModel):
             commit, checkpoint = hub.headers(source, revision)
             return cls.of_checkpoint(checkpoint, name=source, revision=commit)
         folder = _folder(source, revision)
-        try:
+        with _in_words():
             checkpoint = Checkpoint.open(folder)
-        except CheckpointError as error:
-            raise CheckpointProblem(str(error)) from None
         name = DEMO if source == DEMO else folder.resolve().name
         return cls.of_checkpoint(checkpoint, name=name)
 
@@ -74,30 +88,49 @@ class Manifest(BaseModel):
     def of_checkpoint(
         cls, checkpoint: Checkpoint, *, name: str, revision: str | None = None
     ) -> "Manifest":
-        """The manifest of a whole opened checkpoint."""
+        """The manifest of a whole opened checkpoint. Raises CheckpointProblem."""
         config = checkpoint.config
         block = checkpoint.block_tensors(0)
         head = checkpoint.head_tensors()
         unembed = head.get("unembed", head["embed"])
-        return cls(
-            name=name,
-            revision=revision,
-            digest=config.digest,
-            dtype=config.dtype,
-            blocks=config.blocks,
-            hidden=config.hidden,
-            heads=config.heads,
-            kv_heads=config.kv_heads,
-            head_dim=config.head_dim,
-            ffn=config.ffn,
-            vocab=config.vocab,
-            tied=config.tied,
-            max_context=config.max_positions,
-            block_bytes=sum(tensor.nbytes for tensor in block.values()),
-            head_read_bytes=unembed.nbytes + head["norm"].nbytes,
-            head_resident_bytes=sum(tensor.nbytes for tensor in head.values()),
-            kv_bytes=config.kv_bytes,
-        )
+        sizes = {
+            "name": name,
+            "revision": revision,
+            "digest": config.digest,
+            "dtype": config.dtype,
+            "blocks": config.blocks,
+            "hidden": config.hidden,
+            "heads": config.heads,
+            "kv_heads": config.kv_heads,
+            "head_dim": config.head_dim,
+            "ffn": config.ffn,
+            "vocab": config.vocab,
+            "tied": config.tied,
+            "max_context": config.max_positions,
+            "block_bytes": sum(tensor.nbytes for tensor in block.values()),
+            "head_read_bytes": unembed.nbytes + head["norm"].nbytes,
+            "head_resident_bytes": sum(tensor.nbytes for tensor in head.values()),
+            "kv_bytes": config.kv_bytes,
+        }
+        try:
+            return cls.model_validate(sizes)
+        except ValidationError as error:  # the config has been checked; a name may be anything
+            fault = error.errors(include_url=False)[0]
+            raise CheckpointProblem(f"{name!r}: {fault['loc'][-1]}: {fault['msg']}") from None
+
+
+def config(source: str, revision: str | None = None) -> Qwen3Config:
+    """The config alone: what tells whether `source` is a model, without its weights or the hub.
+
+    Of a hub id no more than `config.json` is needed, from the hub or its cache. Raises
+    CheckpointProblem.
+    """
+    if _is_hub_id(source):
+        from kafila import hub
+
+        return hub.config(source, revision)
+    with _in_words():
+        return read_config(_folder(source, revision) / "config.json")
 
 
 def locate(
@@ -120,6 +153,14 @@ def locate(
     return _folder(source, revision)
 
 
+@contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointProblem(str(error)) from None
+
+
 def _is_hub_id(source: str) -> bool:
     return source != DEMO and not Path(source).exists() and bool(_HUB_ID.fullmatch(source))
 
@@ -130,7 +171,7 @@ def _folder(source: str, revision: str | None) -> Path:
     folder = _DEMO_FOLDER if source == DEMO else Path(source).expanduser()
     if not folder.is_dir():
         raise CheckpointProblem(
-            f"{source}: no such folder; name a checkpoint's folder, a hub id such as "
-            f"Qwen/Qwen3-8B, or '{DEMO}'"
+            f"{source}: no such folder; name it with --model: a checkpoint's folder, a hub id "
+            f"such as Qwen/Qwen3-8B, or '{DEMO}'"
         )
     return folder

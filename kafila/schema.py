@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from kafila.address import parse_address
 from kafila.errors import UsageProblem
 from kafila.yamlfile import Document
 
@@ -21,11 +22,19 @@ class Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
+def _address(text: str) -> str:
+    try:
+        parse_address(text)
+    except UsageProblem as problem:
+        raise ValueError(str(problem)) from None
+    return text
+
+
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 Name = Annotated[str, Field(pattern=_NAME)]
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-Address = Annotated[str, Field(pattern=r"^\S+:[0-9]{1,5}$")]
+Address = Annotated[str, Field(pattern=r"^\S+:[0-9]{1,5}$"), AfterValidator(_address)]
 Words = Annotated[str, Field(max_length=2000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 """Text that is safe to show on a terminal."""
 Count = Annotated[int, Field(ge=1, lt=1 << 63)]

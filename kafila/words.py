@@ -26,3 +26,8 @@ def counted(number: int, thing: str) -> str:
 def listed(names: Sequence[str]) -> str:
     """`anna`, `anna and bert`, `anna, bert and cleo`."""
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
+
+
+def short(key: bytes | str) -> str:
+    """The first digits of a key or digest (bytes or hex), enough to tell a handful apart."""
+    return (key.hex() if isinstance(key, bytes) else key)[:8]

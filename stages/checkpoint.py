@@ -13,9 +13,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from stages.config import CheckpointError, Qwen3Config, Shape
+from stages.config import DTYPES, CheckpointError, Qwen3Config, Shape, itemsize
 
-__all__ = ["Checkpoint", "CheckpointError", "Tensor"]
+__all__ = ["DTYPES", "Checkpoint", "CheckpointError", "Tensor"]
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -25,9 +25,6 @@ MAX_HEADER = 100_000_000
 
 MAX_JSON = 64 << 20
 """Bound on config and index files; the index of the largest Qwen3 has 60 KB."""
-
-DTYPES = {"bfloat16": "BF16", "float32": "F32"}
-"""The config's word for a dtype -> the tensor header's."""
 
 _BLOCK_NAMES = {
     "input_norm": "input_layernorm",
@@ -171,7 +168,7 @@ def indexed_shards(index: Path, wanted: Iterable[str]) -> list[str]:
         if name is None:
             raise CheckpointError(f"{index}: tensor {tensor} is missing")
         # A shard lies beside its index; anything else would read files of other folders.
-        if not isinstance(name, str) or Path(name).name != name:
+        if not isinstance(name, str) or Path(name).name != name or not name.isprintable():
             raise CheckpointError(f"{index}: tensor {tensor} lies in {name!r}, not a shard's name")
         names.add(name)
     return sorted(names)
@@ -251,8 +248,7 @@ def _tensor(file: Path, name: str, base: int, entry: Any) -> Tensor:
             pass
         case _:
             raise CheckpointError(f"{file}: tensor {name} has a malformed header entry")
-    itemsize = {"BF16": 2, "F32": 4}.get(dtype)
-    if itemsize is not None and stop - start != prod(shape) * itemsize:
+    if dtype in DTYPES.values() and stop - start != prod(shape) * itemsize(dtype):
         raise CheckpointError(
             f"{file}: tensor {name} has {stop - start:,} bytes, "
             f"which do not make shape {shape} of {dtype}"

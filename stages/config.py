@@ -9,11 +9,23 @@ from typing import Any
 
 Shape = tuple[int, ...]
 
-ITEMSIZE = {"bfloat16": 2, "float32": 4}
-"""Bytes of one element in the dtypes this version computes in."""
+DTYPES = {"bfloat16": "BF16", "float32": "F32"}
+"""The dtypes this version computes in: a config's word -> a tensor header's, which ends in bits."""
 
-MAX_BLOCKS = 1024
-"""Bound on what a config may ask for; the deepest Qwen3 has 64."""
+LIMITS = {
+    "blocks": 1 << 10,
+    "hidden": 1 << 16,
+    "heads": 1 << 10,
+    "kv_heads": 1 << 10,
+    "head_dim": 1 << 10,
+    "ffn": 1 << 19,
+    "vocab": 1 << 22,
+    "max_positions": 1 << 30,
+}
+"""Bounds on what a config may ask for, ten and more times what any Qwen3 has."""
+
+MAX_BLOCK_WEIGHTS = 1 << 32
+"""Weights of one block, whatever its sizes; the 32B's has 488 million."""
 
 
 class CheckpointError(ValueError):
@@ -65,17 +77,19 @@ class Qwen3Config:
         """
         _refuse_other_models(d)
         theta, yarn = _rope(d)
-        positions = _count(d, "max_position_embeddings")
+        positions = _positions(d, "max_position_embeddings")
         if yarn is not None:
             positions = max(positions, int(yarn.factor * yarn.original_positions))
+            if positions > LIMITS["max_positions"]:
+                raise CheckpointError(f"YaRN stretches to more than {LIMITS['max_positions']}")
         config = cls(
-            hidden=_count(d, "hidden_size"),
+            hidden=_count(d, "hidden_size", LIMITS["hidden"]),
             blocks=_blocks(d),
-            heads=_count(d, "num_attention_heads"),
-            kv_heads=_count(d, "num_key_value_heads"),
-            head_dim=_count(d, "head_dim", 128),
-            ffn=_count(d, "intermediate_size"),
-            vocab=_count(d, "vocab_size"),
+            heads=_count(d, "num_attention_heads", LIMITS["heads"]),
+            kv_heads=_count(d, "num_key_value_heads", LIMITS["kv_heads"]),
+            head_dim=_count(d, "head_dim", LIMITS["head_dim"], default=128),
+            ffn=_count(d, "intermediate_size", LIMITS["ffn"]),
+            vocab=_count(d, "vocab_size", LIMITS["vocab"]),
             eps=_positive(d, "rms_norm_eps", 1e-6),
             rope_theta=theta,
             yarn=yarn,
@@ -90,12 +104,14 @@ class Qwen3Config:
             )
         if config.head_dim % 2:
             raise CheckpointError(f"head_dim is {config.head_dim}; rotary positions need it even")
+        if config.block_weights > MAX_BLOCK_WEIGHTS:
+            raise CheckpointError(f"a block of {config.block_weights:,} weights is none of Qwen3's")
         return config
 
     @property
     def itemsize(self) -> int:
         """Bytes of one element of `dtype`."""
-        return ITEMSIZE[self.dtype]
+        return itemsize(DTYPES[self.dtype])
 
     @property
     def kv_bytes(self) -> int:
@@ -129,6 +145,11 @@ class Qwen3Config:
             "down": (self.hidden, self.ffn),
         }
 
+    @property
+    def block_weights(self) -> int:
+        """Weights of one block."""
+        return sum(math.prod(shape) for shape in self.block_shapes().values())
+
     def head_shapes(self) -> dict[str, Shape]:
         """Shape of each of the head's tensors; no "unembed" when "embed" serves as both."""
         shapes: dict[str, Shape] = {"embed": (self.vocab, self.hidden), "norm": (self.hidden,)}
@@ -137,12 +158,18 @@ class Qwen3Config:
         return shapes
 
 
+def itemsize(header: str) -> int:
+    """Bytes of one element of a tensor header's dtype."""
+    return int(header.lstrip("BF")) // 8
+
+
 def _refuse_other_models(d: Mapping[str, Any]) -> None:
-    architectures = d.get("architectures") or []
+    architectures = _list(d, "architectures")
     if d.get("model_type") != "qwen3" or any(a != "Qwen3ForCausalLM" for a in architectures):
-        found = ", ".join(map(str, architectures)) or d.get("model_type") or "none named"
+        found = architectures or d.get("model_type") or "none named"
         raise CheckpointError(
-            f"the architecture is {found}; this version serves dense Qwen3 (Qwen3ForCausalLM) only"
+            f"the architecture is {found!r:.60}; "
+            "this version serves dense Qwen3 (Qwen3ForCausalLM) only"
         )
     if d.get("quantization_config") is not None:
         raise CheckpointError(
@@ -152,11 +179,13 @@ def _refuse_other_models(d: Mapping[str, Any]) -> None:
     if d.get("attention_bias"):
         raise CheckpointError("attention_bias is true; Qwen3 as released has none, nor has Kafila")
     if d.get("hidden_act", "silu") != "silu":
-        raise CheckpointError(f"hidden_act is {d['hidden_act']!r}; only 'silu' is Qwen3's")
-    kinds = d.get("layer_types")
-    if kinds is None and d.get("use_sliding_window") and d.get("sliding_window") is not None:
-        kinds = ["sliding_attention"] if d.get("max_window_layers", 0) < _blocks(d) else []
-    if any(kind != "full_attention" for kind in kinds or []):
+        raise CheckpointError(f"hidden_act is {d['hidden_act']!r:.60}; only 'silu' is Qwen3's")
+    kinds = _list(d, "layer_types")
+    if not kinds and d.get("use_sliding_window") and d.get("sliding_window") is not None:
+        full = d.get("max_window_layers")  # so many blocks, from the first on, do without
+        if not isinstance(full, int) or full < _blocks(d):
+            kinds = ["sliding_attention"]
+    if any(kind != "full_attention" for kind in kinds):
         raise CheckpointError("some blocks use a sliding window; only full attention is supported")
 
 
@@ -164,22 +193,24 @@ def _rope(d: Mapping[str, Any]) -> tuple[float, Yarn | None]:
     """Base and scaling from `rope_parameters` (newer) or `rope_theta` and `rope_scaling`."""
     rope = d.get("rope_parameters") or d.get("rope_scaling") or {}
     if not isinstance(rope, Mapping):
-        raise CheckpointError(f"rope_parameters is {rope!r}, not an object")
+        raise CheckpointError(f"rope_parameters is {rope!r:.60}, not an object")
     theta = _positive({"rope_theta": rope.get("rope_theta", d.get("rope_theta"))}, "rope_theta")
+    if theta <= 1:
+        raise CheckpointError(f"rope_theta is {theta}; rotary positions need it above 1")
     if rope.get("partial_rotary_factor", 1.0) != 1.0:
         raise CheckpointError("partial_rotary_factor is not 1; Qwen3 rotates whole heads")
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return theta, None
     if kind != "yarn":
-        raise CheckpointError(f"rope_type is {kind!r}; 'default' and 'yarn' are supported")
+        raise CheckpointError(f"rope_type is {kind!r:.60}; 'default' and 'yarn' are supported")
     factor = _positive(rope, "factor")
     if factor < 1:
         raise CheckpointError(f"YaRN's factor is {factor}, which is below 1")
     if rope.get("original_max_position_embeddings") is not None:
-        original = _count(rope, "original_max_position_embeddings")
+        original = _positions(rope, "original_max_position_embeddings")
     else:
-        original = _count(d, "max_position_embeddings")
+        original = _positions(d, "max_position_embeddings")
     return theta, Yarn(
         factor=factor,
         original_positions=original,
@@ -203,24 +234,36 @@ def _dtype(d: Mapping[str, Any]) -> str:
     dtype = d.get("dtype", d.get("torch_dtype"))
     if dtype is None:
         raise CheckpointError('neither dtype nor torch_dtype is given; add "dtype": "bfloat16"')
-    if dtype not in ITEMSIZE:
-        raise CheckpointError(f"dtype is {dtype}; this version reads bfloat16 and float32")
-    return str(dtype)
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise CheckpointError(f"dtype is {dtype!r:.60}; this version reads bfloat16 and float32")
+    return dtype
 
 
 def _blocks(d: Mapping[str, Any]) -> int:
-    blocks = _count(d, "num_hidden_layers")
-    if blocks > MAX_BLOCKS:
-        raise CheckpointError(f"num_hidden_layers is {blocks}, more than {MAX_BLOCKS}")
-    return blocks
+    return _count(d, "num_hidden_layers", LIMITS["blocks"])
 
 
-def _count(d: Mapping[str, Any], key: str, default: int | None = None) -> int:
+def _positions(d: Mapping[str, Any], key: str) -> int:
+    return _count(d, key, LIMITS["max_positions"])
+
+
+def _list(d: Mapping[str, Any], key: str) -> list[Any]:
+    value = d.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise CheckpointError(f"{key} is {value!r:.60}, not a list")
+    return value
+
+
+def _count(d: Mapping[str, Any], key: str, limit: int, *, default: int | None = None) -> int:
     value = d.get(key, default)
     if value is None:
         raise CheckpointError(f"{key} is missing")
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise CheckpointError(f"{key} is {value!r}, not a positive whole number")
+        raise CheckpointError(f"{key} is {value!r:.60}, not a positive whole number")
+    if value > limit:
+        raise CheckpointError(f"{key} is more than {limit}")
     return value
 
 
@@ -230,14 +273,14 @@ def _positive(d: Mapping[str, Any], key: str, default: float | None = None) -> f
     if value is None:
         raise CheckpointError(f"{key} is missing")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CheckpointError(f"{key} is {value!r}, not a number")
-    if not (math.isfinite(value) and value > 0):
-        raise CheckpointError(f"{key} is {value!r}, not a positive number")
+        raise CheckpointError(f"{key} is {value!r:.60}, not a number")
+    if not 1e-12 <= value <= 1e12:  # beyond lies no sense, but overflow
+        raise CheckpointError(f"{key} is {value!r:.60}, not a positive number of sensible size")
     return float(value)
 
 
 def _flag(d: Mapping[str, Any], key: str, default: bool = False) -> bool:
     value = d.get(key, default)
     if not isinstance(value, bool):
-        raise CheckpointError(f"{key} is {value!r}, not true or false")
+        raise CheckpointError(f"{key} is {value!r:.60}, not true or false")
     return value

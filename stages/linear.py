@@ -20,7 +20,8 @@ def product(x: jax.Array, weight: jax.Array) -> jax.Array:
     """x [rows, in] by weight [out, in], as it lies in a checkpoint -> float32 [rows, out].
 
     x is rounded to the weight's dtype; sums are float32. A row's result does not depend on the
-    other rows nor on how many there are.
+    other rows. Nor does it on how many there are: bitwise on CPU, where tests hold it to that;
+    elsewhere up to LEAST_ROWS_ELSEWHERE, beyond which the library may sum in another order.
     """
     rows = x.shape[0]
     least = LEAST_ROWS.get(jax.default_backend(), LEAST_ROWS_ELSEWHERE)

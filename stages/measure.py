@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -47,28 +47,9 @@ PLATFORMS = {"gpu": "cuda", "mps": "metal"}
 Progress = Callable[[str, int, int], None]
 
 
-class ModelShapes(Protocol):
-    """What of a model decides how fast it runs; configs and manifests both have it."""
-
-    @property
-    def hidden(self) -> int: ...
-    @property
-    def heads(self) -> int: ...
-    @property
-    def kv_heads(self) -> int: ...
-    @property
-    def head_dim(self) -> int: ...
-    @property
-    def ffn(self) -> int: ...
-    @property
-    def vocab(self) -> int: ...
-    @property
-    def dtype(self) -> str: ...
-
-
 @dataclass(frozen=True)
 class Shapes:
-    """The shapes to measure with."""
+    """What of a model decides how fast it runs."""
 
     hidden: int
     heads: int
@@ -84,18 +65,12 @@ class Shapes:
         return cls(1024, 16, 8, 128, 3072, 151936, "bfloat16")
 
     @classmethod
-    def of(cls, model: ModelShapes) -> "Shapes":
-        return cls(
-            model.hidden,
-            model.heads,
-            model.kv_heads,
-            model.head_dim,
-            model.ffn,
-            model.vocab,
-            model.dtype,
-        )
+    def of(cls, model: object) -> "Shapes":
+        """Of a config or a manifest: anything with attributes of these names."""
+        return cls(**{name: getattr(model, name) for name in cls.__dataclass_fields__})
 
     def config(self) -> Qwen3Config:
+        """One block of these shapes, all else as in any Qwen3."""
         return Qwen3Config(
             **vars(self),
             blocks=1,
@@ -155,7 +130,7 @@ def measure_device(shapes: Shapes, on_progress: Progress | None = None) -> Measu
     base, row, context = _workspace(config)
     runtime_bytes = psutil.Process().memory_info().rss
     say("overhead")
-    overhead = _overhead(config)
+    overhead, unrested = _overhead(config)
     say("arithmetic")
     flops = _arithmetic(config)
     say("compiling")
@@ -163,7 +138,7 @@ def measure_device(shapes: Shapes, on_progress: Progress | None = None) -> Measu
     rows = {}
     for n in ROWS:
         say(f"{n} rows")
-        rows[n] = _block_seconds(stage, n)
+        rows[n] = per_block(_step_seconds(stage, n), unrested, stage.blocks)
     rates = [block_bytes / seconds for seconds in rows[1]]
     if on_progress:
         on_progress("done", len(steps), len(steps))
@@ -198,20 +173,34 @@ def _stage(config: Qwen3Config) -> tuple[Stage, int]:
     return Stage(config, blocks, None, context=CONTEXT, groups=1, rows=ROWS[-1]), size
 
 
-def _block_seconds(stage: Stage, rows: int) -> list[float]:
-    """Time of one block at this many rows, several times: a whole step, divided."""
+def _step_seconds(stage: Stage, rows: int) -> list[float]:
+    """Time of a whole step at this many rows, several times."""
     x = np.ones((rows, stage.hidden), stage.wire_dtype)
     positions = np.ones(rows, np.int32)
-    seconds = _times(lambda: stage.decode(0, positions, x))
-    return [s / stage.blocks for s in seconds]
+    return _times(lambda: stage.decode(0, positions, x))
 
 
-def _overhead(config: Qwen3Config) -> list[float]:
-    """Time of a stage call with the same hidden state but next to no weights."""
+def per_block(steps: list[float], overhead: list[float], blocks: int) -> list[float]:
+    """Time of one of a step's blocks without the call's overhead, which the plan adds by itself.
+
+    Noise may make the overhead of a tiny model look longer than its step: half is then left.
+    """
+    fixed = statistics.median(overhead)
+    return [max(step - fixed, step / 2) / blocks for step in steps]
+
+
+def _overhead(config: Qwen3Config) -> tuple[list[float], list[float]]:
+    """Time of a stage call with the same hidden state but next to no weights: after a sleep as in
+    a ring, and without one as in the measurements of steps here.
+    """
     small = Shapes(config.hidden, 1, 1, 32, 32, 32, config.dtype).config()
     stage = Stage(small, [random.block(small)], None, context=CONTEXT, groups=1, rows=1)
     x, positions = np.ones((1, config.hidden), stage.wire_dtype), np.ones(1, np.int32)
-    return _times(lambda: stage.decode(0, positions, x), idle=IDLE_SECONDS)
+
+    def call() -> Any:
+        return stage.decode(0, positions, x)
+
+    return _times(call, idle=IDLE_SECONDS), _times(call)
 
 
 def _arithmetic(config: Qwen3Config) -> list[float]:
@@ -227,6 +216,8 @@ def _workspace(config: Qwen3Config) -> tuple[int, int, int]:
     """Coefficients base, row and context from the compiler's analysis; no weight is made.
 
     Added over the executables although they run in turn: some tens of MB on the safe side.
+    The context's is 0 on CPU, where attention holds the scores of one piece of the cache at a time
+    (`stages.attention`); elsewhere those of all of it.
     """
     functions = Functions(config, head=True)
     assert functions.head is not None

@@ -44,8 +44,10 @@ def prefill_buckets(context: int) -> list[int]:
 class Stage:
     """Blocks `blocks` of a checkpoint, with KV slots for `groups` times `rows` sequences.
 
-    Every hidden state has `wire_dtype`. A row's result is bitwise the same in any row, beside any
-    other rows and under any division of the blocks among like devices.
+    Every hidden state has `wire_dtype`. On CPU a row's result is bitwise the same in any row,
+    beside any other rows and under any division of the blocks among like devices, and tests hold
+    it to that. Elsewhere the same is meant, but is at the mercy of the library's products (see
+    `stages.linear`), and no test has shown it.
     """
 
     chunk = PREFILL_CHUNK

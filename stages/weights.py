@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stages.checkpoint import Tensor
+from stages.config import DTYPES, CheckpointError
 
-DTYPES = {"BF16": jnp.dtype(jnp.bfloat16), "F32": jnp.dtype(jnp.float32)}
+_DTYPES = {header: jnp.dtype(word) for word, header in DTYPES.items()}
 
 PAGE = mmap.PAGESIZE
 
@@ -23,8 +24,7 @@ PAGE = mmap.PAGESIZE
 class Loader:
     """Loads tensors and counts their bytes.
 
-    Raises OSError when a file cannot be read and ValueError when it has become shorter than its
-    header said.
+    Raises CheckpointError when a file cannot be read or has become shorter than its header said.
     """
 
     def __init__(self, device: jax.Device, on_bytes: Callable[[int], None]):
@@ -35,9 +35,9 @@ class Loader:
     def load(self, tensor: Tensor) -> jax.Array:
         view = self._file(tensor.file)[tensor.start : tensor.stop]
         if view.size != tensor.stop - tensor.start:
-            raise ValueError(f"{tensor.file} has become shorter since its header was read")
+            raise CheckpointError(f"{tensor.file} has become shorter since its header was read")
         view[::PAGE].max(initial=0)  # bring it into memory now, not during the first token
-        weights = view.view(DTYPES[tensor.dtype]).reshape(tensor.shape)
+        weights = view.view(_DTYPES[tensor.dtype]).reshape(tensor.shape)
         # The array keeps the mapping alive; may_alias holds where device and alignment allow.
         array: jax.Array = jax.device_put(weights, self._device, may_alias=True)
         array.block_until_ready()
@@ -49,7 +49,10 @@ class Loader:
 
     def _file(self, path: Path) -> npt.NDArray[np.uint8]:
         if path not in self._files:
-            with path.open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            try:
+                with path.open("rb") as file:
+                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:  # an empty file cannot be mapped: ValueError
+                raise CheckpointError(f"{path} cannot be mapped: {error}") from None
             self._files[path] = np.frombuffer(mapped, np.uint8)
         return self._files[path]

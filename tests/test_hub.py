@@ -123,7 +123,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 ASK = """
 import sys
 from kafila.errors import CheckpointProblem
-from kafila.manifest import Manifest, locate
+from kafila.manifest import Manifest, config, locate
 for line in sys.stdin.read().splitlines():
     try:
         print(eval(line))
@@ -174,11 +174,24 @@ def test_manifest_reads_headers_and_a_member_fetches_its_share(hub: str, tmp_pat
     assert (folder / "generation_config.json").exists()
     assert not (folder / "huge.bin").exists()
 
-    # Now without a network: what was fetched is there, what was not is said.
-    again, whole, manifest_again = ask(hub, tmp_path, last, 'locate("some/wisp")', of, offline=True)
+    # Now without a network: what was fetched is there (all that serving its share takes), what was
+    # not is said.
+    again, digest, whole, manifest_again = ask(
+        hub,
+        tmp_path,
+        last,
+        f'config("some/wisp", "{COMMIT}").digest',
+        'locate("some/wisp")',
+        of,
+        offline=True,
+    )
     assert Path(again) == folder
+    assert digest == SIZES["tiny"].digest
     for line in (whole, manifest_again):
         assert line.startswith("problem: some/wisp ")
+
+    nowhere = ask("http://127.0.0.1:9", tmp_path, f'config("some/wisp", "{COMMIT}").digest', last)
+    assert nowhere == [digest, again], "a pinned share needs no hub"
 
     everything, revision = ask(
         hub, tmp_path, 'locate("some/wisp")', f'locate("some/wisp", "{COMMIT}")'
@@ -187,6 +200,13 @@ def test_manifest_reads_headers_and_a_member_fetches_its_share(hub: str, tmp_pat
     assert sorted(f.name for f in folder.glob("*.safetensors")) == shards
     (offline,) = ask(hub, tmp_path, of, offline=True)
     assert Manifest.model_validate_json(offline) == manifest
+
+
+def test_a_config_is_all_that_is_read_of_a_model(hub: str, tmp_path: Path) -> None:
+    Hub.sent.clear()
+    (digest,) = ask(hub, tmp_path, 'config("some/wisp").digest')
+    assert digest == SIZES["tiny"].digest
+    assert set(Hub.sent) == {"config.json"}
 
 
 def test_single_file(hub: str, tmp_path: Path) -> None:

@@ -1,14 +1,19 @@
 """Manifests: sizes against the published table, and each fault as one CheckpointProblem."""
 
 import dataclasses
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from kafila.errors import CheckpointProblem
+from kafila.errors import BadFile, CheckpointProblem
 from kafila.manifest import Manifest, locate
+from kafila.probe.report import parse_probes
 from stages.checkpoint import DTYPES, Checkpoint, Tensor, expected
 from stages.config import Qwen3Config
+from tests.session.samples import MANIFEST
 from tools.make_checkpoint import SIZES, write_checkpoint
 
 # size: block bytes, embedding bytes, all bytes, KV bytes per token: bfloat16, as published.
@@ -84,13 +89,51 @@ def test_the_name_is_the_folders_even_if_spelled_as_a_dot(
 def test_sources_that_are_none(ask: object, tmp_path: Path) -> None:
     assert callable(ask)
     for source, revision, words in [
-        (str(tmp_path / "none"), None, "no such folder.*hub id.*'demo'"),
+        (str(tmp_path / "none"), None, "no such folder; name it with --model.*hub id.*'demo'"),
         ("no/such/id", None, "no such folder"),
         (str(tmp_path), "main", "has no revisions"),
         ("demo", "main", "has no revisions"),
     ]:
         with pytest.raises(CheckpointProblem, match=words):
             ask(source, revision)
+
+
+BOUNDS = [
+    ({"hidden": 1 << 40}, "hidden must be less than or equal to 65536, not '1099511627776'"),
+    ({"kv_heads": 0}, "kv_heads must be greater than or equal to 1, not '0'"),
+    ({"kv_heads": 3}, "manifest: kv_heads 3 must divide heads 4"),
+    ({"head_dim": 31}, "head_dim: Input should be a multiple of 2"),
+    ({"ffn": 0}, "ffn must be greater than or equal to 1, not '0'"),
+    ({"hidden": 65536, "ffn": 1 << 19}, "manifest: a block of these sizes is larger than any"),
+    ({"blocks": -1}, "blocks must be greater than or equal to 1"),
+    ({"vocab": 1 << 50}, "vocab must be less than or equal to"),
+    ({"block_bytes": 0}, "block_bytes must be greater than or equal to 1"),
+    ({"dtype": "int4"}, "dtype must be 'bfloat16' or 'float32', not 'int4'"),
+    ({"digest": "x"}, "digest must be sha256: and 64 hexadecimal digits"),
+    ({"name": "\x1b[2J"}, "name must be text on one line, without control characters"),
+    ({"revision": 5}, "revision must be text, not '5'; write \"5\" in quotes"),
+    ({"heads": True}, "heads must be a whole number, not 'true'"),
+    ({"depth": 3}, "unknown key 'depth'"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), BOUNDS)
+def test_another_members_manifest_is_bounded(change: dict[str, Any], words: str) -> None:
+    """A host's manifest decides what its joiners allocate and measure."""
+    sizes = MANIFEST.model_dump() | change
+    with pytest.raises(ValidationError):
+        Manifest.model_validate_json(json.dumps(sizes))
+    file = {"format": 1, "manifest": sizes, "reports": []}
+    with pytest.raises(BadFile) as caught:
+        parse_probes(json.dumps(file))
+    assert words in str(caught.value)
+
+
+def test_a_folders_name_is_checked_too(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "wi\x1bsp", SIZES["tiny"])
+    with pytest.raises(CheckpointProblem, match=r"'wi\\x1bsp': name: ") as caught:
+        Manifest.of(str(folder))
+    assert str(caught.value).isprintable()
 
 
 def test_a_fault_of_the_files_is_a_checkpoint_problem(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The HTTP API of a head: OpenAI's completions, models, and health. Knows no ring or stage."""
 
 import asyncio
+import logging
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -18,6 +20,7 @@ from kafila.api import errors
 from kafila.api.answer import Answer
 from kafila.api.chat import TemplateRefused
 from kafila.api.errors import ApiError
+from kafila.api.hosts import OwnHosts
 from kafila.api.model import Model
 from kafila.api.schema import ChatRequest, CompletionRequest, Request
 from kafila.api.stream import ClientGone, EventStream, unless_gone
@@ -48,7 +51,12 @@ class Api:
                 Route("/v1/models/{name:path}", self.model),
                 Route("/health", self.health),
             ],
-            exception_handlers={ApiError: _api_error, HTTPException: _http_error},
+            middleware=[Middleware(OwnHosts)],
+            exception_handlers={
+                ApiError: _api_error,
+                HTTPException: _http_error,
+                Exception: _own_fault,
+            },
         )
 
     async def health(self, _: HttpRequest) -> Response:
@@ -137,7 +145,7 @@ class Api:
             param = "messages" if isinstance(request, ChatRequest) else "prompt"
             raise errors.too_long(len(prompt), self._head.context, param)
         eos = frozenset() if request.ignore_eos else self._model.eos
-        params = self._model.params(request, seed=secrets.randbits(32))
+        params = self._model.params(request, self._head.vocab, seed=secrets.randbits(32))
         try:
             generation = self._head.submit(prompt, params, limit, eos)
         except QueueFull:
@@ -250,6 +258,9 @@ async def _events(
 
 async def _body(http: HttpRequest, kind: type[R]) -> R:
     """The request's body as a checked `kind`; ApiError otherwise."""
+    # A web page may send other types to any address without asking first (no CORS preflight).
+    if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise ApiError(415, "the body must be JSON, sent as Content-Type: application/json")
     data = bytearray()
     async for part in http.stream():
         data += part
@@ -272,3 +283,9 @@ async def _http_error(http: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{http.method} {http.url.path}: {error.detail}"
     return ApiError(error.status_code, message, headers=error.headers).response()
+
+
+async def _own_fault(http: HttpRequest, error: Exception) -> Response:
+    """A fault of this program: the owner learns what it is, the client that there is one."""
+    logging.getLogger(__name__).error("%s %r: %r", http.method, http.url.path, error)
+    return ApiError(500, "an error inside the server", type="server_error").response()

@@ -36,7 +36,11 @@ class ChatTemplate:
         """From chat_template.jinja or tokenizer_config.json; None where there is neither."""
         config = read_json(folder / "tokenizer_config.json")
         path = folder / "chat_template.jinja"
-        source = path.read_text("utf-8") if path.exists() else _named(config.get("chat_template"))
+        try:
+            source = path.read_text("utf-8") if path.exists() else None
+        except (OSError, ValueError) as error:
+            raise CheckpointProblem(f"{path}: not a text: {error}") from None
+        source = source if source is not None else _named(config.get("chat_template"))
         if source is None:
             return None
         special = {}
@@ -68,7 +72,8 @@ class ChatTemplate:
 def _named(value: Any) -> str | None:
     """The default among several named templates, or the one there is."""
     if isinstance(value, list):
-        value = {entry.get("name"): entry.get("template") for entry in value}.get("default")
+        named = [entry for entry in value if isinstance(entry, dict)]
+        value = next((e.get("template") for e in named if e.get("name") == "default"), None)
     return value if isinstance(value, str) else None
 
 

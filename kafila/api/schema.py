@@ -25,19 +25,24 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class Request(BaseModel):
-    """What both kinds of completion share. None is "as the model's generation_config says"."""
+class Sampled(BaseModel):
+    """How tokens are drawn, of a request or of a checkpoint's generation_config. None is unsaid."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+
+
+class Request(Sampled):
+    """What both kinds of completion share."""
 
     model: str = ""
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     seed: int | None = None
     stop: Annotated[list[StopString], BeforeValidator(_listed), Field(max_length=STOP_STRINGS)] = []
     ignore_eos: bool = False

@@ -60,7 +60,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointProblem(f"{path}: not JSON: {error}") from None
     if not isinstance(value, dict):
         raise CheckpointProblem(f"{path}: not a JSON object")

@@ -1,6 +1,7 @@
 """`kafila probe`: measure this machine, alone or together with the other members."""
 
 import socket
+import sys
 
 import click
 
@@ -71,13 +72,14 @@ def probe(
     from functools import partial
     from pathlib import Path
 
+    from kafila.address import parse_address
     from kafila.manifest import Manifest
     from kafila.net.identity import Identity
     from kafila.probe import device
     from kafila.probe.report import write_probes
     from kafila.schema import member_name
     from kafila.session import probing
-    from kafila.session.code import parse_address, parse_invitation
+    from kafila.session.code import parse_invitation
     from kafila.session.view import ProbeView, report_line
 
     identity = Identity.load_or_create(Path(home).expanduser())
@@ -88,7 +90,7 @@ def probe(
     local = parse_address(listen, any_port=True)
     with view:
         if join:
-            invitation = click.get_text_stream("stdin").readline() if join == "-" else join
+            invitation = sys.stdin.readline() if join == "-" else join
             code, at = parse_invitation(invitation)
             meet = at or where
             if meet is None:

@@ -35,8 +35,8 @@ def rendezvous(listen: str, home: str) -> None:
     import asyncio
     from pathlib import Path
 
+    from kafila.address import parse_address
     from kafila.net.identity import Identity
-    from kafila.session.code import parse_address
 
     address = parse_address(listen, any_port=True)
     asyncio.run(_serve(address, Identity.load_or_create(Path(home).expanduser())))

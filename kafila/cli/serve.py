@@ -46,9 +46,9 @@ def serve(file: str, model: str | None, home: str, listen: str, port: int) -> No
     import asyncio
     from pathlib import Path
 
+    from kafila.address import parse_address
     from kafila.net.identity import Identity
     from kafila.planfile import read
-    from kafila.session.code import parse_address
     from kafila.session.meet import ring_index
 
     plan = read(file)
@@ -106,7 +106,8 @@ async def _serve(
     def open_stage(on_progress: "Callable[[str, int, int], None]") -> "Stage":
         nonlocal model
         folder = load.fetch(plan, me, source)
-        model = Model.open(name, folder)
+        if me == 0:  # the others know nothing of text
+            model = Model.open(name, folder)
         return load.open_stage(plan, me, folder, on_progress)
 
     async def api(head: "Head", health: "Callable[[], dict[str, Any]]") -> None:

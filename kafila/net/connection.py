@@ -10,23 +10,19 @@ Knows no socket: a `Shell` (the node) hands it datagrams and sends what it makes
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from enum import Enum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from kafila.defaults import (
-    CLOSE_TIMEOUT,
-    HANDSHAKE_TIMEOUT,
-    MAX_CHANNELS,
-    MAX_REASON,
-)
+from kafila.address import Address
+from kafila.defaults import CLOSE_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_REASON
 from kafila.errors import IdentityProblem, KafilaError, NetworkProblem
-from kafila.net.channels import Incoming, Messages, frame, opening
+from kafila.net.channels import Messages, frame, opening
 from kafila.net.handshake import LARGEST, ClientHandshake, ServerHandshake
+from kafila.net.inbox import Inbox, Reader
 from kafila.net.quic import (
     HANDSHAKE_STREAM,
     Cause,
     Event,
     Opened,
-    Ponged,
     Quic,
     Received,
     Reset,
@@ -34,8 +30,6 @@ from kafila.net.quic import (
     Terminated,
     Unrouted,
 )
-
-Address = tuple[str, int]
 
 
 class Shell(Protocol):
@@ -83,23 +77,23 @@ class Connection:
         label: str,
         address: Address,
         limit: int,
+        channels: int,
         idle_timeout: float,
         on_opened: Callable[["Connection", KafilaError | None], None],
     ) -> None:
-        """`label` names the peer in messages; `limit` bounds a message in bytes; `on_opened` is
-        called once, with the reason if the connection did not come up."""
+        """`label` names the peer in messages; `limit` bounds a message in bytes, `channels` their
+        numbers; `on_opened` is called once, with the reason if the connection did not come up."""
         self.label = label
         self.address = address
         """Where the peer is now."""
         self.alpn = ""
-        self.rtt_us: int | None = None
-        """The latest measured round trip in microseconds."""
         self.unsent = 0
         """About how many bytes wait to be sent (a retransmission counts as progress)."""
         self._shell = shell
         self._quic = quic
         self._handshake = handshake
         self._limit = limit
+        self._channels = channels
         self._idle_timeout = idle_timeout
         self._on_opened: Callable[[Connection, KafilaError | None], None] | None = on_opened
         self._loop = asyncio.get_running_loop()
@@ -107,20 +101,13 @@ class Connection:
         self._deadline: float | None = self._loop.time() + HANDSHAKE_TIMEOUT
         self._words = Messages(max(LARGEST, len(_GOODBYE) + 2 + MAX_REASON))
         self._outgoing: dict[int, int] = {}
-        self._incoming: dict[int, Incoming] = {}
-        self._channels: set[int] = set()
-        self._ended = 0
+        self._inbox = Inbox(channels, limit, self._call)
         self._goodbye: tuple[int, str] | None = None
-        self._backlog: list[tuple[int, bytes]] = []
-        self._backlog_bytes = 0
-        self._on_message: Callable[[int, bytes], None] | None = None
         self._on_closed: Callable[[str], None] | None = None
         self._why: str | None = None
         self._over = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._ping_at: float | None = None
-        self._pings: dict[int, float] = {}
-        self._ping_uid = 0
         shell.join(self)
         for cid in quic.cids:
             shell.route(cid, self)
@@ -139,15 +126,14 @@ class Connection:
         return self._state not in (_State.OPENING, _State.OPEN)
 
     @property
-    def on_message(self) -> Callable[[int, bytes], None] | None:
+    def on_message(self) -> Reader | None:
         """Called with channel and message. What came before it was set is delivered soon after."""
-        return self._on_message
+        return self._inbox.reader
 
     @on_message.setter
-    def on_message(self, callback: Callable[[int, bytes], None] | None) -> None:
-        self._on_message = callback
-        if self._backlog:
-            self._loop.call_soon(self._deliver_backlog)
+    def on_message(self, callback: Reader | None) -> None:
+        self._inbox.reader = callback
+        self._loop.call_soon(self._inbox.catch_up)
 
     @property
     def on_closed(self) -> Callable[[str], None] | None:
@@ -177,10 +163,10 @@ class Connection:
         stream = self._outgoing.get(channel)
         if stream is not None:
             self._quic.send(stream, frame(message))
-        elif 0 <= channel < MAX_CHANNELS:
+        elif 0 <= channel < self._channels:
             self._outgoing[channel] = self._quic.open_stream(opening(channel) + frame(message))
         else:
-            raise ValueError(f"channel {channel}, there are {MAX_CHANNELS}")
+            raise ValueError(f"channel {channel}, there are {self._channels}")
         self.unsent += len(message)
         self._shell.wake(self)
 
@@ -188,6 +174,7 @@ class Connection:
         """Close the connection once the peer has everything that was sent (bounded wait)."""
         if self._state is _State.OPEN:
             self._state = _State.CLOSING
+            self._inbox.shut()
             self._deadline = self._loop.time() + CLOSE_TIMEOUT
             self._say_goodbye(reason)
             self._shell.wake(self)
@@ -216,7 +203,7 @@ class Connection:
         try:
             for event in self._quic.events():
                 if self._state is not _State.CLOSED:
-                    self._handle(event, now)
+                    self._handle(event)
         except ValueError as error:
             self._break(f"{self.label} broke the protocol: {error}.")
 
@@ -253,10 +240,8 @@ class Connection:
         self.flush(now)
 
     def _ping(self, now: float) -> None:
-        self._ping_uid += 1
-        self._pings = {self._ping_uid: now}
         self._ping_at = now + self._idle_timeout / 3  # two may be lost before the peer gives up
-        self._quic.ping(self._ping_uid)
+        self._quic.ping()
 
     def _expire(self) -> None:
         """The deadline of the state has passed."""
@@ -267,7 +252,7 @@ class Connection:
 
     # --- events ------------------------------------------------------------------------------
 
-    def _handle(self, event: Event, now: float) -> None:
+    def _handle(self, event: Event) -> None:
         match event:
             case Received(stream, data, end) if stream == HANDSHAKE_STREAM:
                 for message in self._words.feed(data):
@@ -280,9 +265,6 @@ class Connection:
                 self.alpn = alpn
                 if isinstance(self._handshake, ClientHandshake):
                     self._quic.send(HANDSHAKE_STREAM, frame(self._handshake.hello()))
-            case Ponged(uid):
-                if uid in self._pings:
-                    self.rtt_us = round((now - self._pings.pop(uid)) * 1e6)
             case Routed(cid):
                 self._shell.route(cid, self)
             case Unrouted(cid):
@@ -322,41 +304,11 @@ class Connection:
         """Take bytes of a channel."""
         if isinstance(self._handshake, ServerHandshake) and not self._handshake.accepted:
             raise ValueError("it sent messages before its proof")
-        if stream not in self._incoming:
-            if not stream & 2:
-                raise ValueError("it opened a bidirectional stream")
-            self._incoming[stream] = Incoming(MAX_CHANNELS, self._limit)
-        incoming = self._incoming[stream]
-        known = incoming.channel is not None
-        messages = incoming.feed(data)
-        if incoming.channel is None:
-            if end:
-                raise ValueError("a channel ended before it began")
-            return
-        if not known and incoming.channel in self._channels:
-            raise ValueError(f"it opened channel {incoming.channel} twice")
-        self._channels.add(incoming.channel)
-        for message in messages:
-            self._deliver(incoming.channel, message)
+        if not stream & 2:
+            raise ValueError("it opened a bidirectional stream")
+        self._inbox.take(stream, data, end)
         if end:
-            self._ended += 1
             self._hear_out()
-
-    def _deliver(self, channel: int, message: bytes) -> None:
-        if self._state is _State.CLOSING:
-            return  # closed here: nobody reads any more
-        if self._on_message is None or self._backlog:
-            self._backlog.append((channel, message))
-            self._backlog_bytes += len(message)
-            if self._backlog_bytes > 2 * self._limit:
-                raise ValueError("it sends to a reader that is not there")
-            return
-        self._call(self._on_message, channel, message)
-
-    def _deliver_backlog(self) -> None:
-        backlog, self._backlog, self._backlog_bytes = self._backlog, [], 0
-        for channel, message in backlog:
-            self._deliver(channel, message)
 
     def _call(self, callback: Callable[..., None], *arguments: object) -> None:
         try:
@@ -394,7 +346,7 @@ class Connection:
 
     def _hear_out(self) -> None:
         """Go, if the peer has said goodbye and all it sent before is here."""
-        if self._goodbye is None or self._ended < self._goodbye[0]:
+        if self._goodbye is None or self._inbox.ended < self._goodbye[0]:
             return
         if self._state is _State.CLOSING:
             self.abort("")
@@ -462,3 +414,9 @@ class Connection:
 def _plain(text: str) -> str:
     """Make a peer's words fit for a terminal: printable, bounded, one line."""
     return "".join(character for character in text if character.isprintable())[:MAX_REASON]
+
+
+def forsake(future: asyncio.Future[Any]) -> None:
+    """Wait no more for a future: what it holds or may have held by now is of no interest."""
+    if not future.cancel() and not future.cancelled():
+        future.exception()  # looked at: asyncio does not complain of it later

@@ -10,9 +10,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafila.defaults import MAX_MESSAGE
+from kafila.address import Address
+from kafila.defaults import MAX_CHANNELS, MAX_MESSAGE
 from kafila.errors import IdentityProblem, KafilaError, NetworkProblem
-from kafila.net.connection import Address, Connection, Shell
+from kafila.net.connection import Connection, Shell, forsake
 from kafila.net.datagram import Check
 from kafila.net.handshake import ClientHandshake, Reason, Refusal, ServerHandshake, Terms
 from kafila.net.paths import Path, PathChecks, Send
@@ -72,15 +73,14 @@ class Approach:
         if self.checks.find(socket, source) is not None:
             self._doubted = source
 
-    def admits(self, socket: Any, source: Address) -> bool | None:
-        """Tell whether a QUIC datagram came over a checked path; None: it is not this edge's."""
+    def admits(self, socket: Any, source: Address) -> bool:
+        """Tell whether a QUIC datagram came over a checked path; if not, check it too."""
         path = self.checks.find(socket, source)
-        if path is None:
-            return None
-        if not path.checked:
-            now = asyncio.get_running_loop().time()
-            self._after(self.checks.wanted(socket, source, now))
-        return path.checked
+        if path is not None and path.checked:
+            return True
+        now = asyncio.get_running_loop().time()
+        self._after(self.checks.wanted(socket, source, now))
+        return False
 
     def settle(self) -> Path:
         """Decide for a checked path now: the peer has."""
@@ -117,6 +117,11 @@ class Approach:
         waiting = self.opened if self.path.done() else self.path
         if not waiting.done():
             waiting.set_exception(NetworkProblem(f"the edge to {self.peer.name} was given up."))
+
+    def forsake(self) -> None:
+        """Nobody waits for the edge any more."""
+        forsake(self.path)
+        forsake(self.opened)
 
     def _poll(self) -> None:
         self._timer = None
@@ -163,6 +168,7 @@ class Edge(Connection):
             label=approach.peer.name,
             address=self.path.address,
             limit=MAX_MESSAGE,
+            channels=MAX_CHANNELS,
             idle_timeout=idle_timeout,
             on_opened=self._on_edge_opened,
         )

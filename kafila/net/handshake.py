@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from kafila.net.identity import Identity, fingerprint, verify
+from kafila.net.identity import Identity, verify
+from kafila.words import short
 
 
 @dataclass(frozen=True)
@@ -68,26 +69,26 @@ class Refusal:
                 )
             case Reason.SESSION:
                 return (
-                    f"{peer} belongs to session {fingerprint(self.theirs)}, this member to "
-                    f"{fingerprint(self.ours)}: their plans are for different sets of members."
+                    f"{peer} belongs to session {short(self.theirs)}, this member to "
+                    f"{short(self.ours)}: their plans are for different sets of members."
                 )
             case Reason.PLAN:
                 return (
-                    f"{peer} serves another plan (digest {fingerprint(self.theirs)}, here "
-                    f"{fingerprint(self.ours)}): copy the same plan file to both."
+                    f"{peer} serves another plan (digest {short(self.theirs)}, here "
+                    f"{short(self.ours)}): copy the same plan file to both."
                 )
             case Reason.KEY if self.by_us:
                 return (
-                    f"{peer} has key {fingerprint(self.theirs)}, but the plan names "
-                    f"{fingerprint(self.ours)} for it: refused."
+                    f"{peer} has key {short(self.theirs)}, but the plan names "
+                    f"{short(self.ours)} for it: refused."
                 )
             case Reason.KEY:
                 return (
-                    f"{peer} refuses this machine's key {fingerprint(self.ours)}: "
+                    f"{peer} refuses this machine's key {short(self.ours)}: "
                     "its plan names another for this member."
                 )
             case Reason.SIGNATURE if self.by_us:
-                return f"{peer} could not prove that it holds key {fingerprint(self.theirs)}."
+                return f"{peer} could not prove that it holds key {short(self.theirs)}."
             case Reason.SIGNATURE:
                 return f"{peer} does not believe that this machine holds its own key."
 

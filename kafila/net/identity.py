@@ -97,11 +97,6 @@ def verify(key: bytes, signature: bytes, message: bytes) -> bool:
     return True
 
 
-def fingerprint(key: bytes) -> str:
-    """Return the first 8 bytes of a key or digest as hex: enough for a person to compare."""
-    return key[:8].hex()
-
-
 def _load(path: Path, generate: Callable[[], Ed25519PrivateKey | X25519PrivateKey]) -> object:
     """Load the private key in `path`, making it first if there is none; None: it is no key."""
     if not path.exists():

@@ -7,58 +7,32 @@ only.
 """
 
 import asyncio
-import contextlib
-import errno
-import os
-import socket
-import sys
-import time
 from collections.abc import Callable
-from typing import Any, Final
 
 from kafila import PROTOCOL
+from kafila.address import Address, format_address
 from kafila.defaults import (
-    CLOSE_TIMEOUT,
     CONTROL_WINDOW,
     DIAL_TIMEOUT,
-    DRAIN,
     EDGE_TIMEOUT,
-    EDGE_WINDOW,
     IDLE_TIMEOUT,
-    MAX_CONTROL_MESSAGE,
-    MAX_DATAGRAM,
-    MAX_HALF_OPEN,
+    MESSAGE_LIMIT,
     PATH_SIZES,
-    QUERY_AGAIN,
-    SOCKET_BUFFER,
     STUN_TIMEOUT,
 )
 from kafila.errors import IdentityProblem, KafilaError, NetworkProblem
-from kafila.net.candidates import host_candidates
+from kafila.net.approaches import Approaches
 from kafila.net.certificate import key_of
-from kafila.net.connection import Address, Connection
-from kafila.net.datagram import (
-    CertificateAnswer,
-    CertificateQuery,
-    Check,
-    Family,
-    binding_answer,
-    binding_request,
-    binding_transaction,
-    decode_certificate,
-    family,
-)
-from kafila.net.edge import EDGE_ALPN, PEER, Approach, Edge, Peer
-from kafila.net.handshake import ClientHandshake, ServerHandshake, Terms
-from kafila.net.identity import Identity, fingerprint
-from kafila.net.paths import PathChecks, Send, edge_key, reachable
-from kafila.net.quic import Engine, Quic, destination
-
-_DONT_FRAGMENT: Final = {
-    # A datagram too large for the path must be lost, not cut: that is how its size is found.
-    "linux": (socket.IPPROTO_IP, 10, 3),  # IP_MTU_DISCOVER, IP_PMTUDISC_PROBE (ip(7))
-    "darwin": (socket.IPPROTO_IP, 28, 1),  # IP_DONTFRAG (netinet/in.h)
-}
+from kafila.net.connection import Connection, forsake
+from kafila.net.datagram import Family, family
+from kafila.net.edge import Edge, Peer
+from kafila.net.handshake import ClientHandshake, Terms
+from kafila.net.identity import Identity
+from kafila.net.listening import Listeners
+from kafila.net.queries import Queries
+from kafila.net.quic import Engine, destination
+from kafila.net.udp import Udp, resolve
+from kafila.words import short
 
 
 class Node:
@@ -77,101 +51,50 @@ class Node:
 
         Raises NetworkProblem if the address or port cannot be had.
         """
-        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            udp.setblocking(False)
-            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-                udp.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER)
-            if sys.platform in _DONT_FRAGMENT:
-                udp.setsockopt(*_DONT_FRAGMENT[sys.platform])
-            udp.bind((host, port))
-        except OSError as error:
-            udp.close()
-            if error.errno == errno.EADDRINUSE:
-                problem = f"UDP port {port} on {host} is in use: stop its user or take another."
-            else:
-                problem = f"cannot open UDP port {port} on {host}: {error.strerror}."
-            raise NetworkProblem(problem) from error
-        return cls(identity, udp, idle_timeout)
+        return cls(identity, Udp(host, port), idle_timeout)
 
-    def __init__(self, identity: Identity, udp: socket.socket, idle_timeout: float) -> None:
-        """Take over a bound, non-blocking UDP socket."""
+    def __init__(self, identity: Identity, udp: Udp, idle_timeout: float) -> None:
+        """Take over a bound socket."""
         self.identity = identity
         self.protocol = PROTOCOL
         """The protocol version this node speaks."""
-        self._socket = udp
+        self._udp = udp
         self._idle_timeout = idle_timeout
-        self._engine = Engine(identity, idle_timeout)
         self._loop = asyncio.get_running_loop()
-        self._listeners: dict[str, Callable[[Connection], None]] = {}
-        self._half_open: set[Connection] = set()
+        self._engine = Engine(identity, idle_timeout)
+        self._queries = Queries(udp, identity.certificate)
+        self._listeners = Listeners(self, self._engine, identity.key, idle_timeout)
+        self._approaches = Approaches(self, self._engine, udp, identity, idle_timeout)
         self._connections: dict[Connection, set[bytes]] = {}
         self._cids: dict[bytes, Connection] = {}
-        self._approaches: dict[bytes, Approach] = {}
-        self._certificates: dict[bytes, asyncio.Future[bytes]] = {}
-        self._bindings: dict[bytes, asyncio.Future[float]] = {}
         self._received: dict[Connection, None] = {}
         self._awake: dict[Connection, None] = {}
-        self._loop.add_reader(udp, self._readable)
+        udp.watch(self._readable)
 
     @property
     def address(self) -> Address:
         """Where the socket is bound."""
-        host, port = self._socket.getsockname()
-        return host, port
+        return self._udp.address
 
     def local_candidates(self) -> list[Address]:
         """Return the addresses of this socket on this machine's interfaces, best first."""
-        host, port = self.address
-        hosts = host_candidates() if host == "0.0.0.0" else [host]
-        return [(each, port) for each in hosts]
+        return self._udp.candidates()
 
     async def close(self) -> None:
-        """Close every connection, each peer told, and then the socket."""
-        for approach in list(self._approaches.values()):
-            if approach.edge is None:
-                self._retire(approach)
-        for half_open in list(self._half_open):
-            half_open.abort("")
+        """Close every connection, each peer told, and then the socket. Again: nothing."""
+        self._approaches.close()
+        self._listeners.close()
         await asyncio.gather(*(each.close() for each in list(self._connections)))
-        if self._socket.fileno() >= 0:
-            self._loop.remove_reader(self._socket)
-            self._socket.close()
+        self._udp.close()
 
-    # --- the rendezvous' side ----------------------------------------------------------------
+    # --- what users of a node need -----------------------------------------------------------
 
     def listen(self, alpn: str, accept: Callable[[Connection], None]) -> None:
         """Accept connections of clients that proved a key, whichever it is.
 
         A listening node answers STUN requests and certificate queries too.
         """
-        self._listeners[alpn] = accept
-
-    def _accept(self, cid: bytes, source: Address) -> Connection | None:
-        if not self._listeners or len(self._half_open) >= MAX_HALF_OPEN:
-            return None
-        quic = self._engine.accept(
-            cid, alpns=list(self._listeners), size=PATH_SIZES[0], window=CONTROL_WINDOW
-        )
-        connection = Connection(
-            self,
-            quic,
-            ServerHandshake(self.identity.key, Terms(self.protocol), expected=None),
-            label=f"the client at {source[0]}:{source[1]}",
-            address=source,
-            limit=MAX_CONTROL_MESSAGE,
-            idle_timeout=self._idle_timeout,
-            on_opened=self._accepted,
-        )
-        self._half_open.add(connection)
-        return connection
-
-    def _accepted(self, connection: Connection, problem: KafilaError | None) -> None:
-        self._half_open.discard(connection)
-        if problem is None:
-            self._listeners[connection.alpn](connection)
-
-    # --- the way to a rendezvous -------------------------------------------------------------
+        self._listeners.add(alpn, accept)
 
     async def dial(
         self,
@@ -186,23 +109,24 @@ class Node:
 
         Raises IdentityProblem for another key or version, NetworkProblem for silence.
         """
-        label = f"{address[0]}:{address[1]}"
-        target = await self._resolve(address)
+        label = format_address(address)
+        target = await resolve(address)
         opened: asyncio.Future[Connection] = self._loop.create_future()
 
         def on_opened(connection: Connection, problem: KafilaError | None) -> None:
             if not opened.done():
                 opened.set_exception(problem) if problem else opened.set_result(connection)
 
-        connection = None
+        made: Connection | None = None
+        connection: Connection | None = None
         try:
             async with asyncio.timeout(timeout):
-                certificate = await self._certificate(target)
+                certificate = await self._queries.certificate_of(target)
                 key = key_of(certificate)
                 if server_key is not None and key != server_key:
                     raise IdentityProblem(
-                        f"{label} has key {fingerprint(key)}, not the expected "
-                        f"{fingerprint(server_key)}: another machine, or its keys were made anew."
+                        f"{label} has key {short(key)}, not the expected "
+                        f"{short(server_key)}: another machine, or its keys were made anew."
                     )
                 quic = self._engine.connect(
                     target,
@@ -212,51 +136,29 @@ class Node:
                     window=CONTROL_WINDOW,
                     now=self._loop.time(),
                 )
-                connection = Connection(
+                made = Connection(
                     self,
                     quic,
                     ClientHandshake(self.identity, key, Terms(self.protocol)),
                     label=label,
                     address=target,
-                    limit=MAX_CONTROL_MESSAGE,
+                    limit=MESSAGE_LIMIT,
+                    channels=1,
                     idle_timeout=self._idle_timeout,
                     on_opened=on_opened,
                 )
-                return await opened
+                connection = await opened
+            return connection
         except TimeoutError:
             raise NetworkProblem(
                 f"{label} does not answer after {timeout:g} s: is `kafila rendezvous` running "
                 "there, and does UDP reach it?"
             ) from None
         finally:
-            if connection is not None and not _succeeded(opened):
-                connection.abort("")
-
-    async def _resolve(self, address: Address) -> Address:
-        host, port = address
-        try:
-            found = await self._loop.getaddrinfo(
-                host, port, family=socket.AF_INET, type=socket.SOCK_DGRAM
-            )
-        except OSError as error:
-            raise NetworkProblem(f"{host} is not a known host: {error.strerror}.") from error
-        resolved = found[0][4]
-        return str(resolved[0]), int(resolved[1])
-
-    async def _certificate(self, target: Address) -> bytes:
-        """Ask a listening node for its certificate, again and again until it answers."""
-        transaction = os.urandom(8)
-        answer: asyncio.Future[bytes] = self._loop.create_future()
-        self._certificates[transaction] = answer
-        pause = QUERY_AGAIN
-        try:
-            while not answer.done():
-                self.send(CertificateQuery(transaction).encode(), target)
-                await asyncio.wait([answer], timeout=pause)
-                pause *= 2
-            return answer.result()
-        finally:
-            del self._certificates[transaction]
+            if connection is None:
+                forsake(opened)
+                if made is not None:
+                    made.abort("")
 
     async def round_trips(
         self, address: Address, samples: int, timeout: float = STUN_TIMEOUT
@@ -266,29 +168,19 @@ class Node:
         A sample that takes over `timeout` s is lost and left out. Raises NetworkProblem if all
         are, after three at the latest.
         """
-        target = await self._resolve(address)
+        target = await resolve(address)
         measured: list[int] = []
         for number in range(samples):
-            transaction = os.urandom(12)
-            answer: asyncio.Future[float] = self._loop.create_future()
-            self._bindings[transaction] = answer
-            try:
-                sent = time.perf_counter()
-                self.send(binding_request(transaction), target)
-                await asyncio.wait([answer], timeout=timeout)
-            finally:
-                del self._bindings[transaction]
-            if answer.done():
-                measured.append(round((answer.result() - sent) * 1e6))
+            trip = await self._queries.round_trip(target, timeout)
+            if trip is not None:
+                measured.append(trip)
             elif number >= 2 and not measured:
                 break
         if not measured:
             raise NetworkProblem(
-                f"{address[0]}:{address[1]} answers no STUN request: does UDP reach it?"
+                f"{format_address(address)} answers no STUN request: does UDP reach it?"
             )
         return measured
-
-    # --- edges -------------------------------------------------------------------------------
 
     async def edge(
         self,
@@ -304,89 +196,8 @@ class Node:
         `session` and `digest` (of the plan) are 32 bytes and must be the peer's too. Raises
         IdentityProblem for another key, session, plan or version, NetworkProblem for silence.
         """
-        approach = self._approach(peer, client, Terms(self.protocol, session, digest))
-        try:
-            async with asyncio.timeout(timeout):
-                path = await approach.path
-                if client:
-                    quic = self._engine.connect(
-                        PEER,
-                        alpn=EDGE_ALPN,
-                        certificate=peer.certificate,
-                        size=path.size,
-                        window=EDGE_WINDOW,
-                        now=self._loop.time(),
-                    )
-                    self._connect_edge(approach, quic)
-                return await approach.opened
-        except TimeoutError:
-            raise approach.failure(timeout) from None
-        finally:
-            if not _succeeded(approach.opened):
-                self._abandon(approach)
-
-    def _approach(self, peer: Peer, client: bool, terms: Terms) -> Approach:
-        """Start looking for a path to `peer`."""
-        try:
-            secret = self.identity.shared(peer.exchange_key)
-            genuine = key_of(peer.certificate) == peer.key
-        except ValueError:
-            genuine = False
-        if not genuine:
-            raise IdentityProblem(
-                f"{peer.name} was introduced with keys that do not belong together: it must "
-                "have been probed again since the plan was made, or its record was tampered with."
-            )
-        key, name = edge_key(secret, self.identity.key, peer.key)
-        before = self._approaches.get(name)
-        if before is not None:
-            alive = before.edge is not None and not before.edge.closed
-            if alive or not before.opened.done():
-                raise NetworkProblem(f"there already is an edge to {peer.name}.")
-            if before.edge is not None:
-                before.edge.abort("")
-            self._retire(before)
-        checks = PathChecks(
-            key=key,
-            edge=name,
-            client=client,
-            protocol=terms.protocol,
-            plan=terms.digest[:8],
-            now=self._loop.time(),
-        )
-        checks.add(self._socket, reachable(peer.candidates, self.local_candidates()))
-        approach = Approach(peer, checks, terms, client=client, send=self._send_check)
-        self._approaches[name] = approach
-        return approach
-
-    def _connect_edge(self, approach: Approach, quic: Quic) -> Edge:
-        handshake = (
-            ClientHandshake(self.identity, approach.peer.key, approach.terms)
-            if approach.client
-            else ServerHandshake(self.identity.key, approach.terms, approach.peer.key)
-        )
-        approach.edge = Edge(self, quic, handshake, approach, self._idle_timeout)
-        return approach.edge
-
-    def _abandon(self, approach: Approach) -> None:
-        """End an approach that failed, but let the peer learn why if the peer is the reason."""
-        approach.opened.cancel()  # nobody waits for it any more
-        if approach.edge is not None:
-            if not approach.edge.closed:
-                approach.edge.abort("")
-        elif approach.checks.mismatch is not None:
-            self._loop.call_later(CLOSE_TIMEOUT, self._retire, approach)
-        else:
-            self._retire(approach)
-
-    def _retire(self, approach: Approach) -> None:
-        approach.close()
-        for name, each in list(self._approaches.items()):
-            if each is approach:
-                del self._approaches[name]
-
-    def _send_check(self, send: Send) -> None:
-        self.send(send.datagram, send.address)
+        terms = Terms(self.protocol, session, digest)
+        return await self._approaches.edge(peer, terms, client=client, timeout=timeout)
 
     # --- the socket --------------------------------------------------------------------------
 
@@ -394,13 +205,7 @@ class Node:
         """Take what is pending, then let connections act; what they send leaves with what their
         readers send in this loop turn."""
         now = self._loop.time()
-        for _ in range(DRAIN):
-            try:
-                datagram, source = self._socket.recvfrom(MAX_DATAGRAM)
-            except BlockingIOError:
-                break
-            except OSError:  # an ICMP error for an earlier datagram: the peer's time-out tells
-                continue
+        for datagram, source in self._udp.drain():
             self._dispatch(datagram, source, now)
         received, self._received = self._received, {}
         for connection in received:
@@ -409,81 +214,38 @@ class Node:
 
     def _dispatch(self, datagram: bytes, source: Address, now: float) -> None:
         """Bring a datagram to its reader; what nobody understands is dropped."""
+        answering = bool(self._listeners)
         try:
             match family(datagram):
                 case Family.QUIC:
                     self._quic(datagram, source, now)
                 case Family.CHECK:
-                    self._check(datagram, source)
+                    self._approaches.check(datagram, source)
                 case Family.STUN:
-                    self._stun(datagram, source)
+                    self._queries.stun(datagram, source, answering=answering)
                 case Family.CERTIFICATE:
-                    self._certificate_datagram(datagram, source)
+                    self._queries.certificates(datagram, source, answering=answering)
         except ValueError:
             return
 
     def _quic(self, datagram: bytes, source: Address, now: float) -> None:
-        connection: Connection | None = None
-        for approach in self._approaches.values():
-            admitted = approach.admits(self._socket, source)
-            if admitted is not None:
-                if admitted:
-                    connection = approach.edge or self._accept_edge(approach, datagram)
-                break
+        approach = self._approaches.at(source)
+        if approach is not None:
+            connection: Connection | None = self._approaches.admit(approach, datagram, source)
         else:
             to = destination(datagram)
             connection = self._cids.get(to.cid)
             if connection is None and to.opens:
-                connection = self._accept(to.cid, source)
+                connection = self._listeners.take(to, source, Terms(self.protocol), now)
         if connection is not None:
             connection.receive(datagram, source, now)
             self._received[connection] = None
 
-    def _accept_edge(self, approach: Approach, datagram: bytes) -> Edge | None:
-        to = destination(datagram)
-        if approach.client or not to.opens:
-            return None
-        path = approach.settle()
-        quic = self._engine.accept(to.cid, alpns=[EDGE_ALPN], size=path.size, window=EDGE_WINDOW)
-        return self._connect_edge(approach, quic)
-
-    def _check(self, datagram: bytes, source: Address) -> None:
-        check = Check.decode(datagram)
-        approach = self._approaches.get(check.edge)
-        if approach is not None:
-            approach.receive(datagram, check, self._socket, source)
-        else:
-            for each in self._approaches.values():
-                each.doubt(self._socket, source)
-
-    def _stun(self, datagram: bytes, source: Address) -> None:
-        if self._listeners:
-            answer = binding_answer(datagram, source)
-            if answer is not None:
-                self.send(answer, source)
-                return
-        transaction = binding_transaction(datagram)
-        waiting = self._bindings.get(transaction) if transaction else None
-        if waiting is not None and not waiting.done():
-            waiting.set_result(time.perf_counter())
-
-    def _certificate_datagram(self, datagram: bytes, source: Address) -> None:
-        message = decode_certificate(datagram)
-        if isinstance(message, CertificateAnswer):
-            waiting = self._certificates.get(message.transaction)
-            if waiting is not None and not waiting.done():
-                key_of(message.certificate)  # ValueError: garbage, a better answer may follow
-                waiting.set_result(message.certificate)
-        elif self._listeners:
-            answer = CertificateAnswer(message.transaction, self.identity.certificate)
-            self.send(answer.encode(), source)
-
     # --- what connections need (connection.Shell) --------------------------------------------
 
     def send(self, datagram: bytes, address: Address) -> None:
-        """Send a datagram; one that cannot be sent is lost like any other."""
-        with contextlib.suppress(OSError):  # full buffer, too large, no route, ICMP error
-            self._socket.sendto(datagram, address)
+        """Send a datagram now."""
+        self._udp.send(datagram, address)
 
     def wake(self, connection: Connection) -> None:
         """Flush `connection` at the end of this loop turn."""
@@ -518,10 +280,6 @@ class Node:
         """Forget a connection."""
         for cid in self._connections.pop(connection):
             del self._cids[cid]
-        self._half_open.discard(connection)
+        self._listeners.forget(connection)
         if isinstance(connection, Edge):
-            self._retire(connection.approach)
-
-
-def _succeeded(future: asyncio.Future[Any]) -> bool:
-    return future.done() and not future.cancelled() and future.exception() is None
+            self._approaches.retire(connection.approach)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from kafila.address import Address
 from kafila.defaults import (
     MAX_CANDIDATES,
     MAX_PATHS,
@@ -25,8 +26,6 @@ from kafila.defaults import (
     PING_FULL_ROUNDS,
 )
 from kafila.net.datagram import Check, CheckType, authentic
-
-Address = tuple[str, int]
 
 
 def edge_key(secret: bytes, key: bytes, peer_key: bytes) -> tuple[bytes, bytes]:

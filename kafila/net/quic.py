@@ -7,7 +7,10 @@ handshake above proves in-band). No socket, no clock, no asyncio.
 
 import contextlib
 import dataclasses
+import hmac
 import logging
+import os
+import struct
 from collections.abc import Hashable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
@@ -20,11 +23,13 @@ from aioquic.quic.packet import (
     QuicErrorCode,
     QuicPacketType,
     QuicProtocolVersion,
+    encode_quic_retry,
     pull_quic_header,
 )
 from aioquic.tls import AlertDescription
 
-from kafila.defaults import PATH_SIZES
+from kafila.address import Address
+from kafila.defaults import HANDSHAKE_TIMEOUT, PATH_SIZES
 from kafila.net.certificate import SERVER_NAME, pem
 from kafila.net.identity import Identity
 
@@ -56,12 +61,6 @@ class Reset(NamedTuple):
     stream: int
 
 
-class Ponged(NamedTuple):
-    """A ping was acknowledged."""
-
-    uid: int
-
-
 class Routed(NamedTuple):
     """Datagrams to this connection id are for this connection from now on."""
 
@@ -90,7 +89,7 @@ class Terminated(NamedTuple):
     reason: str
 
 
-Event = Opened | Received | Reset | Ponged | Routed | Unrouted | Terminated
+Event = Opened | Received | Reset | Routed | Unrouted | Terminated
 
 
 class Destination(NamedTuple):
@@ -98,6 +97,10 @@ class Destination(NamedTuple):
 
     cid: bytes
     opens: bool
+    version: int
+    source_cid: bytes
+    token: bytes
+    """What a Retry gave the client."""
 
 
 def destination(datagram: bytes) -> Destination:
@@ -108,14 +111,62 @@ def destination(datagram: bytes) -> Destination:
         and header.version in _VERSIONS
         and len(datagram) >= PATH_SIZES[0]
     )
-    return Destination(header.destination_cid, opens)
+    return Destination(
+        header.destination_cid, opens, header.version or 0, header.source_cid, header.token
+    )
+
+
+class Retries:
+    """Has a client prove that it receives at its address, and keeps no state for it (RFC 9000
+    section 8.1.2). A token is the time in ms (8 bytes), a tag (16) and the client's first
+    connection id."""
+
+    def __init__(self) -> None:
+        self._key = os.urandom(32)
+
+    def datagram(self, to: Destination, address: Address, now: float) -> bytes:
+        """Return the Retry for a client's first datagram; never larger than that."""
+        cid = os.urandom(_CID_LENGTH)
+        issued = _ISSUED.pack(int(now * 1000))
+        token = issued + self._tag(issued, cid, to.cid, address) + to.cid
+        return encode_quic_retry(
+            version=to.version,
+            source_cid=cid,
+            destination_cid=to.source_cid,
+            original_destination_cid=to.cid,
+            retry_token=token,
+        )
+
+    def first_cid(self, to: Destination, address: Address, now: float) -> bytes | None:
+        """Return the connection id that the client used before its Retry; None: its token is
+        forged, another's, or as old as a client that has given up."""
+        issued, tag = to.token[: _ISSUED.size], to.token[_ISSUED.size : _ISSUED.size + _TAG_SIZE]
+        cid = to.token[_ISSUED.size + _TAG_SIZE :]
+        if len(tag) < _TAG_SIZE or len(cid) > _LONGEST_CID:
+            return None
+        if not hmac.compare_digest(tag, self._tag(issued, to.cid, cid, address)):
+            return None
+        (ms,) = _ISSUED.unpack(issued)
+        return cid if now - ms / 1000 <= HANDSHAKE_TIMEOUT else None
+
+    def _tag(self, issued: bytes, cid: bytes, first: bytes, address: Address) -> bytes:
+        place = f"{address[0]} {address[1]}".encode()
+        parts = b"".join(bytes([len(part)]) + part for part in (issued, cid, first, place))
+        return hmac.digest(self._key, parts, "sha256")[:_TAG_SIZE]
+
+
+_ISSUED: Final = struct.Struct("!Q")
+_TAG_SIZE: Final = 16
+_LONGEST_CID: Final = 20
 
 
 class Quic:
     """One QUIC connection: bytes, events and `now` in, datagrams and events out."""
 
-    def __init__(self, connection: QuicConnection, cids: list[bytes]) -> None:
+    def __init__(self, connection: QuicConnection, cids: list[bytes], window: int) -> None:
         self._connection = connection
+        self._window = window
+        self._delivered = 0
         self.cids = cids
         """The connection ids datagrams for this connection carry at first."""
 
@@ -124,13 +175,16 @@ class Quic:
         self._connection.receive_datagram(datagram, address, now)
 
     def events(self) -> Iterator[Event]:
-        """Yield what has happened."""
+        """Yield what has happened. Raises ValueError for a peer that sends on behind a gap.
+
+        The engine keeps room for all up to the furthest byte, and lets the peer go further the
+        further it went: a few bytes, each at the end of the window, would take all memory.
+        """
         while (event := self._connection.next_event()) is not None:
             match event:
                 case events.StreamDataReceived():
+                    self._delivered += len(event.data)
                     yield Received(event.stream_id, event.data, event.end_stream)
-                case events.PingAcknowledged():
-                    yield Ponged(event.uid)
                 case events.ConnectionIdIssued():
                     yield Routed(event.connection_id)
                 case events.ConnectionIdRetired():
@@ -141,6 +195,9 @@ class Quic:
                     yield Reset(event.stream_id)
                 case events.ConnectionTerminated():
                     yield Terminated(_cause(event), event.reason_phrase)
+        ahead = self._connection._local_max_data.used - self._delivered  # nothing public tells
+        if ahead > 2 * self._window:
+            raise ValueError(f"it sent {ahead} bytes behind a gap")
 
     def open_stream(self, data: bytes) -> int:
         """Open a unidirectional stream with its first bytes; return its number."""
@@ -153,9 +210,9 @@ class Quic:
         with contextlib.suppress(RuntimeError):  # the peer abandoned it: `Reset` follows
             self._connection.send_stream_data(stream, data, end_stream=end)
 
-    def ping(self, uid: int) -> None:
-        """Ask for a sign of life; `Ponged` answers it."""
-        self._connection.send_ping(uid)
+    def ping(self) -> None:
+        """Ask for a sign of life."""
+        self._connection.send_ping(0)
 
     def close(self, reason: str) -> None:
         """End the connection now; what the peer has not received is lost."""
@@ -224,10 +281,11 @@ class Engine:
         configuration.load_verify_locations(cadata=anchor)
         connection = QuicConnection(configuration=configuration)
         connection.connect(address, now)
-        return Quic(connection, [connection.host_cid])
+        return Quic(connection, [connection.host_cid], window)
 
-    def accept(self, cid: bytes, *, alpns: list[str], size: int, window: int) -> Quic:
-        """Make the server's end for a client's first datagram, sent to connection id `cid`."""
+    def accept(self, cid: bytes, *, first: bytes, alpns: list[str], size: int, window: int) -> Quic:
+        """Make the server's end for a client's datagram, sent to connection id `cid`; `first` is
+        the one it used at first, another if it was sent a Retry."""
         configuration = dataclasses.replace(
             self._server,
             alpn_protocols=alpns,
@@ -236,6 +294,8 @@ class Engine:
             max_stream_data=window,
         )
         connection = QuicConnection(
-            configuration=configuration, original_destination_connection_id=cid
+            configuration=configuration,
+            original_destination_connection_id=first,
+            retry_source_connection_id=None if first == cid else cid,
         )
-        return Quic(connection, [cid, connection.host_cid])
+        return Quic(connection, [cid, connection.host_cid], window)

@@ -43,7 +43,7 @@ def measure(
         key=identity.key.hex(),
         exchange_key=identity.exchange_key.hex(),
         platform=found.platform,
-        hardware=found.device or machine.processor(),
+        hardware=machine.printable(found.device) or machine.processor(),
         machine=machine.machine_id(found.device_id),
         machine_bytes=memory.total,
         version=__version__,

@@ -77,4 +77,9 @@ def processor() -> str:
         pass  # not Linux: the platform module's word will do
     affinity = getattr(psutil.Process(), "cpu_affinity", None)
     cores = len(affinity()) if affinity else psutil.cpu_count() or 1
-    return f"{name}, {cores} core{'s' if cores != 1 else ''}"
+    return f"{printable(name)}, {cores} core{'s' if cores != 1 else ''}"
+
+
+def printable(text: str) -> str:
+    """A maker's words on one line of characters that any terminal shows."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

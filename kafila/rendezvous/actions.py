@@ -27,8 +27,3 @@ class Log:
 
 
 Action = Send | Close | Log
-
-
-def short(key: bytes | str) -> str:
-    """The first digits of a key or digest, enough to tell a handful apart."""
-    return (key.hex() if isinstance(key, bytes) else key)[:8]

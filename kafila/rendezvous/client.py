@@ -10,6 +10,7 @@ from typing import TypeVar
 from kafila import PROTOCOL
 from kafila import defaults as d
 from kafila.errors import IdentityProblem, KafilaError, NetworkProblem
+from kafila.messages import Malformed, OtherVersion
 from kafila.net.connection import Connection
 from kafila.net.node import Node
 from kafila.rendezvous.messages import (
@@ -23,11 +24,9 @@ from kafila.rendezvous.messages import (
     Join,
     Joined,
     Mail,
-    Malformed,
     Notice,
     Open,
     Opened,
-    OtherVersion,
     Ping,
     Pong,
     Refused,
@@ -85,10 +84,15 @@ class RendezvousClient:
         self._send(Drop(attempt=attempt))
 
     async def end(self, text: str) -> None:
-        """End the session; returns when all that was posted before has been passed on."""
+        """End the session; returns when all that was posted before has been passed on.
+
+        Raises NetworkProblem when the rendezvous does not say so in time.
+        """
         self._send(End(text=text[: d.TEXT_LIMIT]))
-        while not isinstance(await self.receive(), Ended):
-            pass  # what joiners still say to a session that is over
+        until = asyncio.get_running_loop().time() + d.STEP_SECONDS
+        while not isinstance(await self.receive(d.STEP_SECONDS), Ended):
+            if asyncio.get_running_loop().time() >= until:  # joiners still talk, it does not end
+                raise NetworkProblem("the rendezvous does not end the session")
 
     # --- joiner ------------------------------------------------------------------------------
 
@@ -112,8 +116,11 @@ class RendezvousClient:
 
     # --- notices -----------------------------------------------------------------------------
 
-    async def receive(self, timeout: float | None = d.STEP_SECONDS) -> Notice:
-        """The next notice. Raises NetworkProblem when none comes in time, or ever again."""
+    async def receive(self, timeout: float | None) -> Notice:
+        """The next notice. Raises NetworkProblem when none comes in time, or ever again.
+
+        None: whoever waits keeps the time (a host waits minutes for its first joiner).
+        """
         if self._over is not None and self._inbox.empty():
             raise self._over
         try:
@@ -134,7 +141,7 @@ class RendezvousClient:
         await self.connection.close("done")
 
     async def _expect(self, kind: type[N]) -> N:
-        notice = await self.receive()
+        notice = await self.receive(d.STEP_SECONDS)
         if not isinstance(notice, kind):
             raise NetworkProblem(f"the rendezvous answered with an unexpected {notice.kind}")
         return notice
@@ -143,9 +150,7 @@ class RendezvousClient:
         if not self.connection.closed:
             self.connection.send(CONTROL, request.encode())
 
-    def _on_message(self, channel: int, data: bytes) -> None:
-        if channel != CONTROL:
-            return
+    def _on_message(self, _: int, data: bytes) -> None:
         try:
             notice = decode_notice(data)
         except OtherVersion as error:

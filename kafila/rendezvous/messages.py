@@ -3,73 +3,24 @@
 Must not know connections, nor what the mail and the records it carries mean.
 """
 
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import Field, StringConstraints, TypeAdapter
 
-from kafila import PROTOCOL
-from kafila.defaults import MAIL_LIMIT, MAX_MEMBERS, MESSAGE_LIMIT, RECORD_LIMIT, TEXT_LIMIT
-
-T = TypeVar("T")
+from kafila.defaults import MAIL_LIMIT, MAX_MEMBERS, MESSAGE_LIMIT, RECORD_LIMIT
+from kafila.messages import Key, Message, Text, decode_strictly
 
 ALPN: Final = "kafila-rendezvous"
 """What the QUIC connection of a client and a rendezvous is for."""
 
 CONTROL: Final = 0
-"""The channel of a connection on which all of this travels."""
-
-
-class Malformed(ValueError):
-    """The bytes are not one of the expected messages."""
-
-
-class OtherVersion(ValueError):
-    """The sender speaks another protocol version; `.theirs` is its number."""
-
-    def __init__(self, theirs: int) -> None:
-        super().__init__(f"protocol {theirs} instead of {PROTOCOL}")
-        self.theirs = theirs
-
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("not printable")
-    return text
-
-
-def _clean(text: str) -> str:
-    """What a stranger wrote, fit to be part of a text for a person."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[: TEXT_LIMIT // 2]
-
-
-Key = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Text = Annotated[str, StringConstraints(max_length=TEXT_LIMIT), AfterValidator(_printable)]
-"""Words for a person; printable only, so that nobody writes control codes to a terminal."""
+"""The only channel of such a connection."""
 
 Number = Annotated[int, Field(ge=1, le=10**6)]
 Attempt = Annotated[int, Field(ge=1, le=2**53)]
 Body = Annotated[str, StringConstraints(max_length=MAIL_LIMIT)]
 Record = Annotated[str, StringConstraints(max_length=RECORD_LIMIT)]
 Why = Literal["version", "malformed", "copied", "busy", "unknown", "ended", "members"]
-
-
-class Message(BaseModel):
-    """Base: the version comes first in every message, unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    v: Annotated[int, Field(ge=PROTOCOL, le=PROTOCOL)] = PROTOCOL
-
-    def encode(self) -> bytes:
-        return self.model_dump_json().encode()
 
 
 # --- from a client ---------------------------------------------------------------------------
@@ -132,7 +83,7 @@ class Pong(Message):
 class Opened(Message):
     kind: Literal["opened"] = "opened"
     number: Number
-    expires_s: int
+    expires_s: Annotated[int, Field(ge=0, le=10**6)]
 
 
 class Joined(Message):
@@ -199,31 +150,6 @@ Notice = Opened | Joined | Arrived | Left | Mail | Ended | Entered | Present | G
 
 _requests: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 _notices: TypeAdapter[Notice] = TypeAdapter(Annotated[Notice, Field(discriminator="kind")])
-
-
-class _Versioned(BaseModel):
-    v: Annotated[int, Field(strict=True, ge=0, le=2**31)]
-
-
-def decode_strictly(adapter: TypeAdapter[T], data: bytes | str, limit: int) -> T:
-    """Decode one message of a versioned protocol.
-
-    Raises OtherVersion when the version differs, Malformed for anything else that is wrong.
-    """
-    if len(data) > limit:
-        raise Malformed(f"{len(data)} bytes where {limit} are allowed")
-    try:
-        return adapter.validate_json(data)
-    except ValidationError as error:
-        try:
-            theirs = _Versioned.model_validate_json(data).v
-        except ValidationError:
-            theirs = PROTOCOL
-        if theirs != PROTOCOL:
-            raise OtherVersion(theirs) from None
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "message"
-        raise Malformed(_clean(f"{where}: {first['msg']}")) from None
 
 
 def decode_request(data: bytes) -> Request:

@@ -5,20 +5,19 @@ a code do is in sessions.py, what serving members do in rings.py; neither knows 
 """
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kafila import PROTOCOL
 from kafila import defaults as d
-from kafila.rendezvous.actions import Action, Close, Log, Send, short
+from kafila.messages import Malformed, OtherVersion
+from kafila.rendezvous.actions import Action, Close, Log, Send
 from kafila.rendezvous.messages import (
     Drop,
     End,
     Enter,
     Join,
     Mail,
-    Malformed,
     Open,
-    OtherVersion,
     Ping,
     Pong,
     Refused,
@@ -28,6 +27,7 @@ from kafila.rendezvous.messages import (
 )
 from kafila.rendezvous.rings import Rings
 from kafila.rendezvous.sessions import Sessions
+from kafila.words import short
 
 
 @dataclass
@@ -59,7 +59,8 @@ class _Client:
     since: float
     requests: Bucket
     role: str | None = None  # "host", "joiner" or "member", once it has asked for something
-    early: list[bytes] = field(default_factory=list)  # said while its key was still in doubt
+    said: int = 0  # bytes, in all
+    early: bytes | None = None  # its first message, if that came while its key was in doubt
 
 
 @dataclass
@@ -112,27 +113,16 @@ class Registry:
             return []
         if not client.requests.take(now):
             return self._expel(client, "busy", "too many messages", now)
+        client.said += len(data)
+        if client.said > d.CLIENT_BYTES:
+            return self._expel(client, "busy", "too much was sent on one connection", now)
         contest = self._contests.get(client.key)
         if contest is not None and contest.newcomer is client:
-            client.early.append(data)
+            if client.early is not None:  # every first request waits for its answer
+                return self._expel(client, "malformed", "a second message out of turn", now)
+            client.early = data
             return []
-        try:
-            request = decode_request(data)
-        except OtherVersion as error:
-            text = (
-                f"the rendezvous speaks protocol {PROTOCOL}, this member {error.theirs}; "
-                "update the older one"
-            )
-            return self._expel(client, "version", text, now)
-        except Malformed as error:
-            return self._expel(client, "malformed", f"malformed message: {error}", now)
-        actions: list[Action] = []
-        if contest is not None:
-            del self._contests[client.key]
-            del self._clients[contest.newcomer.connection]
-            actions += _copied(contest.newcomer.connection)
-            actions.append(Log(f"key {short(client.key)} connected twice; the second was refused"))
-        return actions + self._serve(client, request, now)
+        return self._read(client, data, now)
 
     def disconnected(self, connection: int, now: float) -> list[Action]:
         """The connection is gone, whoever closed it."""
@@ -172,8 +162,29 @@ class Registry:
     def _succeed(self, client: _Client, now: float) -> list[Action]:
         """The first connection of this key was dead: the newcomer is the client now."""
         self._admit(client)
-        early, client.early = client.early, []
-        return [a for data in early for a in self.received(client.connection, data, now)]
+        early, client.early = client.early, None
+        return [] if early is None else self._read(client, early, now)
+
+    def _read(self, client: _Client, data: bytes, now: float) -> list[Action]:
+        """Act on a message of a client whose key is not in doubt."""
+        try:
+            request = decode_request(data)
+        except OtherVersion as error:
+            text = (
+                f"the rendezvous speaks protocol {PROTOCOL}, this member {error.theirs}; "
+                "update the older one"
+            )
+            return self._expel(client, "version", text, now)
+        except Malformed as error:
+            return self._expel(client, "malformed", f"malformed message: {error}", now)
+        actions: list[Action] = []
+        contest = self._contests.get(client.key)
+        if contest is not None:
+            del self._contests[client.key]
+            del self._clients[contest.newcomer.connection]
+            actions += _copied(contest.newcomer.connection)
+            actions.append(Log(f"key {short(client.key)} connected twice; the second was refused"))
+        return actions + self._serve(client, request, now)
 
     def _expel(self, client: _Client, why: Why, text: str, now: float) -> list[Action]:
         return _refuse(client.connection, why, text) + self.disconnected(client.connection, now)

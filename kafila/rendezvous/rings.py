@@ -4,17 +4,12 @@ A ring is named by the digest of its members' keys, and a member is whoever has 
 these keys, so a restarted rendezvous needs no memory. Must not read the records.
 """
 
-import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kafila.rendezvous.actions import Action, Log, Send, short
+from kafila.probe.report import session_id
+from kafila.rendezvous.actions import Action, Log, Send
 from kafila.rendezvous.messages import Enter, Entered, Gone, Present, Refused
-
-
-def session_id(keys: Iterable[bytes]) -> bytes:
-    """The serving session of these members: SHA-256 over their sorted 32-byte keys."""
-    return hashlib.sha256(b"".join(sorted(keys))).digest()
+from kafila.words import short
 
 
 @dataclass
@@ -33,10 +28,10 @@ class Rings:
 
     def enter(self, connection: int, key: bytes, request: Enter) -> list[Action] | Refused:
         own = key.hex()
-        keys = [bytes.fromhex(member) for member in request.members]
-        if len(set(keys)) != len(keys) or session_id(keys).hex() != request.session:
+        keys = request.members
+        if len(set(keys)) != len(keys) or session_id(keys) != request.session:
             return Refused(why="members", text="the session is not that of the members named")
-        if own not in request.members:
+        if own not in keys:
             return Refused(why="members", text=f"key {short(own)} is not among the plan's members")
         place = self._of.get(connection)
         if place is not None and place[0].session != request.session:

@@ -53,16 +53,15 @@ class Rendezvous:
         self._count += 1
         number = self._count
         self._connections[number] = connection
-        connection.on_message = lambda channel, data: self._message(number, channel, data)
+        connection.on_message = lambda _, data: self._message(number, data)
         connection.on_closed = lambda reason: self._closed(number)
         now = time.monotonic()
         self._perform(
             self._registry.connected(number, connection.peer_key, connection.address[0], now)
         )
 
-    def _message(self, number: int, channel: int, data: bytes) -> None:
-        if channel == CONTROL:
-            self._perform(self._registry.received(number, data, time.monotonic()))
+    def _message(self, number: int, data: bytes) -> None:
+        self._perform(self._registry.received(number, data, time.monotonic()))
 
     def _closed(self, number: int) -> None:
         self._connections.pop(number, None)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from kafila import defaults as d
-from kafila.rendezvous.actions import Action, Close, Log, Send, short
+from kafila.rendezvous.actions import Action, Close, Log, Send
 from kafila.rendezvous.messages import (
     Arrived,
     Drop,
@@ -21,6 +21,7 @@ from kafila.rendezvous.messages import (
     Opened,
     Refused,
 )
+from kafila.words import short
 
 NUMBERS = 10**6
 
@@ -30,7 +31,6 @@ class Session:
     number: int
     host: int
     key: bytes
-    members: int
     joinable_until: float
     joiners: dict[int, int] = field(default_factory=dict)  # attempt -> connection
     attempts: int = 0
@@ -49,7 +49,7 @@ class Sessions:
 
     def open(self, connection: int, key: bytes, request: Open, now: float) -> list[Action]:
         number = self._next_number()
-        session = Session(number, connection, key, request.members, now + d.CODE_SECONDS)
+        session = Session(number, connection, key, now + d.CODE_SECONDS)
         self._live[number] = session
         self._of_host[connection] = session
         return [

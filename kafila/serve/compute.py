@@ -62,10 +62,14 @@ class Compute:
                 if self._stopping:
                     return
                 call = self._turns.pop()
+            result: Any = None
+            error: BaseException | None = None
             try:
-                result, error = call.run(), None
+                result = call.run()
+            except StopIteration as raised:  # a future takes any exception but this
+                error = RuntimeError(repr(raised))
             except BaseException as raised:  # whatever a stage raises is the caller's to handle
-                result, error = None, raised
+                error = raised
             try:
                 self._loop.call_soon_threadsafe(_settle, call.future, result, error)
             except RuntimeError:  # the loop is closed: nobody is left to hear it

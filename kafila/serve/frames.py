@@ -90,7 +90,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Failure:
-    """`member` cannot go on: its own words and exit code, once round the ring."""
+    """`member` cannot go on: its own words (printable once read) and exit code, once round."""
 
     member: int
     code: int
@@ -100,6 +100,12 @@ class Failure:
 Frame = Prefill | Decode | Release | Loaded | Ready | Failure
 
 _KINDS: Final = {Prefill: 1, Decode: 2, Release: 3, Loaded: 4, Ready: 5, Failure: 6}
+
+
+def largest(shape: Shape) -> int:
+    """Bytes of the largest message of a ring of this shape."""
+    row = shape.hidden * shape.dtype.itemsize
+    return max(_PREFILL.size + shape.chunk * row, _DECODE.size + shape.rows * (6 + row))
 
 
 def channel(frame: Frame) -> int:
@@ -164,6 +170,7 @@ def decode(message: bytes, *, members: int, shape: Shape | None, to_head: bool) 
     if kind == _KINDS[Failure]:
         (_, code, member) = _leading(_FAILURE, message)
         text = message[_FAILURE.size :][:FAILURE_TEXT_BYTES].decode("utf-8", "replace")
+        text = "".join(c for c in text if c.isprintable())  # it will be shown on terminals
         return Failure(_below(member, members, "member"), code, text)
     if shape is None:
         raise FrameError(f"a frame of kind {kind} before this member has loaded")

@@ -12,7 +12,7 @@ from kafila.errors import KafilaError
 from kafila.serve.compute import Compute
 from kafila.serve.frames import Array, Decode, Frame, FrameError, Prefill, Release
 from kafila.serve.generation import Generation, Params
-from kafila.serve.member import Blocks, as_problem, at_last
+from kafila.serve.member import Blocks, at_last, checked
 from kafila.serve.rates import Rate
 from kafila.serve.ring import Ring
 from kafila.serve.scheduler import (
@@ -128,40 +128,41 @@ class Head:
     # --- actions -----------------------------------------------------------------------------
 
     def _do(self, actions: Sequence[Action]) -> None:
-        for action in actions:
-            match action:
-                case Chunk():
-                    self._prefill(action)
-                case Step():
-                    self._step(action)
-                case Forward():
-                    rows, positions = zip(*action.rows, strict=True)
-                    x = self._y[list(rows)]
-                    self._ring.send(Decode(action.group, action.step, rows, positions, x))
-                case Token():
-                    self.decoded.add(1, time.monotonic())
-                    if generation := self._generations.get(action.request):
-                        generation.put(action.token)
-                case End():
-                    if generation := self._forget(action.request):
-                        generation.end(action.reason)
-                case Free():
-                    self._ring.send(Release(*action.slot))
+        with self._ring.guard():
+            for action in actions:
+                self._act(action)
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Chunk():
+                self._prefill(action)
+            case Step():
+                self._step(action)
+            case Forward():
+                rows, positions = zip(*action.rows, strict=True)
+                x = self._y[list(rows)]
+                self._ring.send(Decode(action.group, action.step, rows, positions, x))
+            case Token():
+                self.decoded.add(1, time.monotonic())
+                if generation := self._generations.get(action.request):
+                    generation.put(action.token)
+            case End():
+                if generation := self._forget(action.request):
+                    generation.end(action.reason)
+            case Free():
+                self._ring.send(Release(*action.slot))
 
     def _prefill(self, chunk: Chunk) -> None:
         (group, row), tokens = chunk.slot, self._prompts[chunk.request][chunk.start : chunk.stop]
         future = self._compute.submit(lambda: self._stage.prefill(group, row, chunk.start, tokens))
 
         def done(_: object) -> None:
-            if error := future.exception():
-                self._ring.fail(as_problem(error))
-                return
-            self.prefilled.add(len(tokens), time.monotonic())
-            frame = Prefill(
-                chunk.request, group, row, chunk.start, len(tokens), chunk.last, future.result()
-            )
-            self._ring.send(at_last(frame) if self._ring.alone else frame)
-            self._do(self.schedule.computed())
+            with self._ring.guard():
+                y = checked(self._stage, future.result(), len(tokens))  # or the stage's exception
+                self.prefilled.add(len(tokens), time.monotonic())
+                frame = Prefill(chunk.request, group, row, chunk.start, len(tokens), chunk.last, y)
+                self._ring.send(at_last(frame) if self._ring.alone else frame)
+                self._do(self.schedule.computed())
 
         future.add_done_callback(done)
 
@@ -185,12 +186,11 @@ class Head:
         )
 
         def done(_: object) -> None:
-            if error := future.exception():
-                self._ring.fail(as_problem(error))
-                return
-            tokens, self._y = future.result()
-            chosen = [int(tokens[row]) for row, _, _ in step.rows]
-            self._do(self.schedule.computed(chosen))
+            with self._ring.guard():
+                tokens, y = future.result()  # or the stage's exception
+                self._y = checked(self._stage, y, count)
+                chosen = [int(tokens[row]) for row, _, _ in step.rows]
+                self._do(self.schedule.computed(chosen))
 
         future.add_done_callback(done)
 

@@ -3,28 +3,47 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from kafila.errors import CheckpointProblem
-from kafila.manifest import Manifest, locate
+import numpy as np
+
+from kafila import manifest
+from kafila.defaults import MAX_MESSAGE
+from kafila.errors import BadFile, CheckpointProblem
 from kafila.planfile import PlanFile
+from kafila.serve.frames import Shape, largest
 from stages.checkpoint import Checkpoint, CheckpointError
 from stages.stage import Stage
 
 
 def check(plan: PlanFile, source: str) -> None:
-    """CheckpointProblem unless `source` is the model that was planned for. Reads headers only."""
-    found = Manifest.of(source, _revision(plan, source))
-    if found.digest != plan.model.manifest:
+    """Compare plan and model before anything is loaded; of the model only its config is read.
+
+    Raises CheckpointProblem unless `source` is the model that was planned for, BadFile if the plan
+    was edited into one that cannot be served.
+    """
+    config = manifest.config(source, _revision(plan, source))
+    if config.digest != plan.model.manifest:
         raise CheckpointProblem(
             f"{source} is not the model of the plan ({plan.model.name}): its config has the digest "
-            f"{found.digest[:19]}..., the plan's is {plan.model.manifest[:19]}...; "
+            f"{config.digest[:19]}..., the plan's is {plan.model.manifest[:19]}...; "
             "name the right one with --model, or plan anew"
+        )
+    for key in ("blocks", "hidden", "vocab", "dtype"):
+        said, found = getattr(plan.model, key), getattr(config, key)
+        if said != found:
+            raise BadFile(f"the plan's model has {key} {said}, {source} has {found}; plan anew")
+    context, rows = plan.session.context, _rows(plan)
+    shape = Shape(config.hidden, np.dtype(config.dtype), plan.groups, rows, context, Stage.chunk)
+    if largest(shape) > MAX_MESSAGE:
+        raise BadFile(
+            f"a step of {rows} rows makes a frame of {largest(shape) / 2**20:.0f} MiB, at most "
+            f"{MAX_MESSAGE / 2**20:.0f} are sent; plan with a smaller --concurrency"
         )
 
 
 def fetch(plan: PlanFile, me: int, source: str) -> Path:
     """The folder with this member's part of the checkpoint, downloaded where it must be."""
     blocks = plan.ring[me].block_range
-    return locate(source, _revision(plan, source), blocks=blocks, head=me == 0)
+    return manifest.locate(source, _revision(plan, source), blocks=blocks, head=me == 0)
 
 
 def open_stage(
@@ -39,11 +58,15 @@ def open_stage(
             head=head,
             context=plan.session.context,
             groups=plan.groups,
-            rows=-(-plan.session.concurrency // plan.groups),
+            rows=_rows(plan),
             on_progress=on_progress,
         )
     except CheckpointError as error:
         raise CheckpointProblem(str(error)) from None
+
+
+def _rows(plan: PlanFile) -> int:
+    return -(-plan.session.concurrency // plan.groups)
 
 
 def _revision(plan: PlanFile, source: str) -> str | None:

@@ -5,7 +5,6 @@ from typing import Protocol
 
 import numpy as np
 
-from kafila.errors import KafilaError
 from kafila.serve.compute import Compute
 from kafila.serve.frames import Array, Decode, Frame, FrameError, Prefill, Release, Shape
 from kafila.serve.rates import Rate
@@ -38,6 +37,16 @@ def shape_of(stage: Blocks) -> Shape:
         context=stage.context,
         chunk=stage.chunk,
     )
+
+
+def checked(stage: Blocks, y: Array, rows: int) -> Array:
+    """A stage's output [rows, hidden]; ValueError if it is not what the next member can read."""
+    if (y.shape, y.dtype) != ((rows, stage.hidden), stage.wire_dtype):
+        raise ValueError(
+            f"the stage gave {y.dtype}{list(y.shape)} where "
+            f"{np.dtype(stage.wire_dtype)}{[rows, stage.hidden]} is due"
+        )
+    return y
 
 
 def at_last(frame: Prefill) -> Prefill:
@@ -77,11 +86,10 @@ class Member:
             raise FrameError(str(error)) from None
 
         def done(_: object) -> None:
-            if error := future.exception():
-                self._ring.fail(as_problem(error))
-                return
-            self.rate.add(len(frame.rows) if isinstance(frame, Decode) else 0, time.monotonic())
-            self._ring.send(future.result())
+            with self._ring.guard():
+                out = future.result()  # or the stage's exception
+                self.rate.add(len(frame.rows) if isinstance(frame, Decode) else 0, time.monotonic())
+                self._ring.send(out)
 
         future.add_done_callback(done)
 
@@ -89,12 +97,13 @@ class Member:
         """On the compute thread: the frame with this stage's output in it."""
         if isinstance(frame, Prefill):
             y = self._stage.prefill(frame.group, frame.row, frame.start, frame.x)
+            y = checked(self._stage, y, frame.count)
             out = Prefill(
                 frame.request, frame.group, frame.row, frame.start, frame.count, frame.last, y
             )
             return at_last(out) if self._ring.last else out
         positions, x = spread(frame.rows, frame.positions, frame.x)
-        y = self._stage.decode(frame.group, positions, x)
+        y = checked(self._stage, self._stage.decode(frame.group, positions, x), len(x))
         return Decode(frame.group, frame.step, frame.rows, frame.positions, y[list(frame.rows)])
 
 
@@ -106,11 +115,3 @@ def spread(rows: tuple[int, ...], positions: tuple[int, ...], x: Array) -> tuple
     all_x = np.zeros((rows[-1] + 1, x.shape[1]), x.dtype)
     all_x[chosen] = x
     return all_positions, all_x
-
-
-def as_problem(error: BaseException) -> KafilaError:
-    """Any exception as one line that can travel."""
-    if isinstance(error, KafilaError):
-        return error
-    lines = str(error).strip().splitlines()
-    return KafilaError(f"it failed: {type(error).__name__}: {lines[0] if lines else ''}")

@@ -12,12 +12,10 @@ class Rate:
         self._seconds = seconds
         self._bins: deque[tuple[int, int]] = deque()
         self._began: float | None = None
-        self.total = 0
 
     def add(self, count: int, now: float) -> None:
         """`count` events happened."""
         self._began = now if self._began is None else self._began
-        self.total += count
         second = int(now)
         if self._bins and self._bins[-1][0] == second:
             count += self._bins.pop()[1]

@@ -5,7 +5,8 @@ ever travel forward. Knows nothing of requests or stages; a ring of one hands fr
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from kafila.defaults import LAST_WORDS_SECONDS
@@ -24,6 +25,14 @@ class Link(Protocol):
     def closed(self) -> bool: ...
 
     def send(self, channel: int, message: bytes) -> None: ...
+
+
+def as_problem(error: BaseException) -> KafilaError:
+    """Any exception as one line that can travel."""
+    if isinstance(error, KafilaError):
+        return error
+    lines = str(error).strip().splitlines()
+    return KafilaError(f"it failed: {type(error).__name__}: {lines[0] if lines else ''}")
 
 
 class RingFailed(NetworkProblem):
@@ -86,8 +95,24 @@ class Ring:
 
     def fail(self, error: KafilaError) -> None:
         """This member cannot go on, or leaves: tell the others in its own words and end here."""
-        self._tell(error)
-        self._end(error)
+        try:
+            self._tell(error)
+        finally:
+            self._end(error)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Whatever goes wrong in here ends the ring: half-done work would stop it without a word.
+
+        All that the loop calls on behalf of the ring runs under it.
+        """
+        try:
+            yield
+        except FrameError as error:
+            before = self.names[self.me - 1]
+            self.fail(NetworkProblem(f"{before} sent what this ring does not speak: {error}"))
+        except Exception as error:  # of a stage, a link or this program: all are the ring's end
+            self.fail(as_problem(error))
 
     # --- from the neighbours -----------------------------------------------------------------
 
@@ -96,29 +121,20 @@ class Ring:
             self._message(data)
 
         def closed(reason: str) -> None:
-            self._lost(name, reason)
+            with self.guard():
+                self._lost(name, reason)
 
         link.on_message, link.on_closed = message, closed
 
     def _message(self, data: bytes) -> None:
-        try:
-            frame = frames.decode(
-                data, members=len(self.names), shape=self.shape, to_head=self.me == 0
+        with self.guard():
+            self._received(
+                frames.decode(data, members=len(self.names), shape=self.shape, to_head=self.me == 0)
             )
-        except FrameError as error:
-            self._refuse(error)
-        else:
-            self._take(frame)
 
     def _take(self, frame: Frame) -> None:
-        try:
+        with self.guard():
             self._received(frame)
-        except FrameError as error:
-            self._refuse(error)
-
-    def _refuse(self, error: FrameError) -> None:
-        before = self.names[self.me - 1]
-        self.fail(NetworkProblem(f"{before} sent what this ring does not speak: {error}"))
 
     def _received(self, frame: Frame) -> None:
         match frame:

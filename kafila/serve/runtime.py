@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any, NoReturn
 
 from kafila import defaults
+from kafila.address import parse_address
 from kafila.errors import KafilaError, NetworkProblem
 from kafila.net.edge import Edge
 from kafila.net.identity import Identity
@@ -18,8 +19,8 @@ from kafila.planfile import PlanFile
 from kafila.rendezvous.client import RendezvousClient
 from kafila.serve.compute import Compute
 from kafila.serve.head import Head, HeadBlocks
-from kafila.serve.member import Member, as_problem, shape_of
-from kafila.serve.ring import Ring
+from kafila.serve.member import Member, shape_of
+from kafila.serve.ring import Ring, as_problem
 from kafila.serve.view import View
 from kafila.session.edges import form_edges
 from kafila.session.meet import meet
@@ -85,11 +86,10 @@ async def _meet(
             "the plan names no rendezvous, so its members cannot meet; run `kafila rendezvous` "
             "and write its address under session: rendezvous"
         )
-    host, _, port = session.rendezvous.rpartition(":")
     key = bytes.fromhex(session.rendezvous_key) if session.rendezvous_key else None
     node = await Node.open(identity, *listen)
     stack.push_async_callback(node.close)
-    client = await RendezvousClient.connect(node, (host, int(port)), key)
+    client = await RendezvousClient.connect(node, parse_address(session.rendezvous), key)
     try:
         peers = await meet(
             client, identity, node, plan, me, on_event=lambda event: view.say(str(event))

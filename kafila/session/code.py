@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-from kafila.defaults import RENDEZVOUS_PORT
+from kafila.address import Address, parse_address
 from kafila.errors import IdentityProblem, UsageProblem
 
 WORDS = 3
@@ -61,32 +61,10 @@ def parse_code(text: str) -> Code:
     return Code(int(parts[0]), tuple(parts[1:]))
 
 
-def parse_address(text: str, *, any_port: bool = False) -> tuple[str, int]:
-    """`host`, `host:port`, `[v6]` or `[v6]:port`; the port defaults to a rendezvous' usual one.
+def parse_invitation(text: str) -> tuple[Code, Address | None]:
+    """`CODE` or `CODE@host[:port]`: the code, and the rendezvous' address if it is there.
 
-    With `any_port`, for an address to listen on, port 0 is good too. Raises UsageProblem.
+    Blanks and line ends around either are no part of it. Raises UsageProblem, IdentityProblem.
     """
-    text = text.strip()
-    if text.startswith("["):
-        host, closed, rest = text[1:].partition("]")
-        port = rest.removeprefix(":") if rest.startswith(":") else ""
-        wrong = not closed or (rest != "" and not rest.startswith(":")) or rest == ":"
-    else:
-        host, colon, port = text.partition(":")
-        wrong = ":" in port or (colon != "" and port == "")
-    try:
-        host.encode("idna")  # what a resolver does first; it refuses empty and over-long labels
-    except UnicodeError:
-        wrong = True
-    if wrong or not host or " " in host or (port and not (port.isascii() and port.isdigit())):
-        raise UsageProblem(f"{text[:60]!r} is not an address; write HOST or HOST:PORT")
-    number = int(port[:6]) if port else RENDEZVOUS_PORT
-    if not (0 if any_port else 1) <= number < 65536:
-        raise UsageProblem(f"{port[:12]} is not a port; ports are 1 to 65535")
-    return host, number
-
-
-def parse_invitation(text: str) -> tuple[Code, tuple[str, int] | None]:
-    """`CODE` or `CODE@host[:port]`: the code, and the rendezvous' address if it is there."""
     code, at, address = text.partition("@")
     return parse_code(code), parse_address(address) if at else None

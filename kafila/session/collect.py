@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from kafila import PROTOCOL
 from kafila import defaults as d
 from kafila.manifest import Manifest
+from kafila.messages import Malformed, OtherVersion
 from kafila.probe.report import Report
-from kafila.rendezvous.messages import (
-    Malformed,
-    OtherVersion,
-)
 from kafila.session import messages as say
 from kafila.session.code import Code
 from kafila.session.events import (

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kafila.rendezvous.actions import short
-from kafila.words import listed
+from kafila.words import listed, short
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The host of a session: opens it at the rendezvous, tells the code, waits for every report."""
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Coroutine
@@ -58,7 +59,8 @@ async def host_session(
                 case Tell():
                     on_event(action.event)
 
-    receiving = start(client.receive())
+    # No time-out: until the code expires there may be nothing to hear; `host` keeps the time.
+    receiving = start(client.receive(None))
     try:
         while host.state is HostState.COLLECTING:
             done, _ = await asyncio.wait(tasks, timeout=1, return_when=asyncio.FIRST_COMPLETED)
@@ -69,11 +71,13 @@ async def host_session(
                 perform(host.computed(attempt, answer, now))
             if receiving in done:
                 perform(_notice(host, receiving.result(), now))
-                receiving = start(client.receive())
+                receiving = start(client.receive(None))
             perform(host.tick(now))
         receiving.cancel()
         problem = _problem(host)
-        await client.end(str(problem) if problem else f"all its {members} members reported")
+        # Every report is here or none will come: a rendezvous gone now changes neither.
+        with contextlib.suppress(NetworkProblem):
+            await client.end(str(problem) if problem else f"all its {members} members reported")
     finally:
         for task in tasks:
             task.cancel()

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from kafila import PROTOCOL
 from kafila import defaults as d
 from kafila.errors import IdentityProblem, NetworkProblem
+from kafila.messages import Malformed, OtherVersion
 from kafila.net.edge import Peer
 from kafila.net.identity import Identity
 from kafila.net.node import Node
 from kafila.planfile import PlanFile
-from kafila.rendezvous.actions import short
 from kafila.rendezvous.client import RendezvousClient
-from kafila.rendezvous.messages import Gone, Malformed, Notice, OtherVersion, Present
+from kafila.rendezvous.messages import Gone, Notice, Present
 from kafila.session.events import Met, OnEvent, Waiting
 from kafila.session.record import Self, sign, verify
-from kafila.words import listed
+from kafila.words import listed, short
 
 
 def ring_index(plan: PlanFile, key: bytes) -> int:
@@ -115,7 +115,8 @@ async def meet(
     """Enter the plan's session and wait for all others: ring index -> how to reach it.
 
     Raises NetworkProblem naming who did not come within `timeout` seconds, IdentityProblem as
-    `Meeting.hear` does. The client stays connected: it goes on introducing this member.
+    `Meeting.hear` does. Once all have met, nobody needs the client any more: the rendezvous has
+    sent everybody's record to everybody else before anyone can leave.
     """
     session = bytes.fromhex(plan.session.id)
     mine = Self(session, plan.digest, tuple(node.local_candidates()))

@@ -13,10 +13,11 @@ from kafila import PROTOCOL
 from kafila import defaults as d
 from kafila.errors import IdentityProblem, KafilaError, NetworkProblem, UsageProblem
 from kafila.manifest import Manifest
+from kafila.messages import Malformed, OtherVersion
 from kafila.net.identity import Identity
 from kafila.probe.report import Report
 from kafila.rendezvous.client import RendezvousClient
-from kafila.rendezvous.messages import Ended, Mail, Malformed, OtherVersion
+from kafila.rendezvous.messages import Ended, Mail
 from kafila.session import messages as say
 from kafila.session.code import Code
 from kafila.session.events import HostConfirmed, OnEvent, ReportSent

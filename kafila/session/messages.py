@@ -5,32 +5,21 @@ as `Sealed`, whose plain text is one of the sealed messages below. Knows no stat
 """
 
 import base64
-import binascii
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter
 
 from kafila.defaults import MAIL_LIMIT, MAX_MEMBERS
 from kafila.manifest import Manifest
+from kafila.messages import Base64, Message, Text, decode_strictly, presentable
 from kafila.probe.report import Report
-from kafila.rendezvous.messages import Message, Text, decode_strictly
 from kafila.schema import Name
 from kafila.session.pake import MESSAGE, Box
 
 Refusal = Literal["code", "void", "full", "name", "late", "malformed", "version"]
 
-
-def _base64(text: str) -> str:
-    try:
-        base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError("not base64") from error
-    return text
-
-
 Point = Annotated[str, StringConstraints(pattern=f"^[0-9a-f]{{{2 * MESSAGE}}}$")]
 Proof = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Base64 = Annotated[str, StringConstraints(max_length=MAIL_LIMIT), AfterValidator(_base64)]
 
 
 class Exchange(Message):
@@ -57,7 +46,7 @@ class Refused(Message):
 
 class Sealed(Message):
     kind: Literal["sealed"] = "sealed"
-    box: Base64
+    box: Annotated[Base64, StringConstraints(max_length=MAIL_LIMIT)]
 
 
 class Hello(Message):
@@ -73,14 +62,14 @@ class Welcome(Message):
     kind: Literal["welcome"] = "welcome"
     host: Name
     members: Annotated[int, Field(ge=2, le=MAX_MEMBERS)]
-    manifest: Manifest | None
+    manifest: Annotated[Manifest, AfterValidator(presentable)] | None
 
 
 class Measured(Message):
     """Sealed, from the member."""
 
     kind: Literal["measured"] = "measured"
-    report: Report
+    report: Annotated[Report, AfterValidator(presentable)]
 
 
 class Received(Message):

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from kafila.address import Address, format_address
 from kafila.manifest import Manifest
 from kafila.net.identity import Identity
 from kafila.net.node import Node
@@ -33,8 +34,8 @@ async def host(
     manifest: Manifest | None,
     *,
     identity: Identity,
-    rendezvous: tuple[str, int],
-    listen: tuple[str, int],
+    rendezvous: Address,
+    listen: Address,
     members: int,
     on_event: OnEvent,
 ) -> Probes:
@@ -45,7 +46,7 @@ async def host(
     async with _meeting(identity, listen, rendezvous) as (node, client):
         report = await _measured(measure, manifest, node, client)
         reports = await host_session(client, identity, report, manifest, members, on_event)
-        where = Session(rendezvous=_text(rendezvous), rendezvous_key=client.key.hex())
+        where = Session(rendezvous=format_address(rendezvous), rendezvous_key=client.key.hex())
         return Probes(manifest=manifest, session=where, host=report.name, reports=tuple(reports))
 
 
@@ -53,8 +54,8 @@ async def join(
     measure: Measure,
     *,
     identity: Identity,
-    rendezvous: tuple[str, int],
-    listen: tuple[str, int],
+    rendezvous: Address,
+    listen: Address,
     code: Code,
     name: str,
     on_event: OnEvent,
@@ -73,7 +74,7 @@ async def join(
 
 @asynccontextmanager
 async def _meeting(
-    identity: Identity, listen: tuple[str, int], rendezvous: tuple[str, int]
+    identity: Identity, listen: Address, rendezvous: Address
 ) -> AsyncIterator[tuple[Node, RendezvousClient]]:
     node = await Node.open(identity, *listen)
     try:
@@ -91,8 +92,3 @@ async def _measured(
     report = await asyncio.to_thread(measure, manifest)
     rtt, spread = await measure_rtt(node, client.address)
     return report.model_copy(update={"rtt_us": rtt, "rtt_spread_us": spread})
-
-
-def _text(address: tuple[str, int]) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

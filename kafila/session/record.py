@@ -4,7 +4,6 @@ The rendezvous passes records on and cannot alter them: they are signed with the
 """
 
 import base64
-import binascii
 import ipaddress
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,31 +12,24 @@ from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter
 
 from kafila.defaults import MAX_CANDIDATES, RECORD_LIMIT
 from kafila.errors import IdentityProblem
+from kafila.messages import Base64, Key, Message, decode_strictly
 from kafila.net.identity import Identity
 from kafila.net.identity import verify as signed_by
-from kafila.rendezvous.messages import Key, Message, decode_strictly
 
 _DOMAIN = b"kafila record\0"
 
 
 def _reachable(host: str) -> str:
     address = ipaddress.ip_address(host)  # a ValueError is pydantic's to report
+    if "%" in host:  # a scope is any text, and means something on one machine only
+        raise ValueError("an address with a scope")
     if address.is_multicast or address.is_unspecified or host == "255.255.255.255":
         raise ValueError("not the address of one machine")
     return host
 
 
-def _base64(text: str) -> str:
-    try:
-        base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError("not base64") from error
-    return text
-
-
 Host = Annotated[str, StringConstraints(max_length=45), AfterValidator(_reachable)]
 Port = Annotated[int, Field(ge=1, le=65535)]
-Base64 = Annotated[str, StringConstraints(max_length=4096), AfterValidator(_base64)]
 
 
 class Record(Message):
@@ -46,7 +38,7 @@ class Record(Message):
     session: Key
     key: Key
     exchange_key: Key
-    certificate: Base64
+    certificate: Annotated[Base64, StringConstraints(max_length=4096)]
     candidates: Annotated[tuple[tuple[Host, Port], ...], Field(max_length=MAX_CANDIDATES)]
     digest: Key
     """Of the plan it serves."""

@@ -77,6 +77,11 @@ class Served:
 Serve = Callable[..., Awaitable[Served]]
 
 
+def produced(served: Served) -> int:
+    """Tokens of all running requests so far."""
+    return sum(generation.produced for generation in served.head._generations.values())
+
+
 @pytest_asyncio.fixture
 async def serve(model: Model) -> AsyncIterator[Serve]:
     """Starts an API over a ring of `members` toy stages."""
@@ -87,8 +92,8 @@ async def serve(model: Model) -> AsyncIterator[Serve]:
             toys = [ToyStage(blocks, **sizes) for blocks in divide(5, members)]
             ring = await stack.enter_async_context(fleet(toys))
             api = Api(ring.head, model, lambda: {"status": "ok"})
-            transport = httpx.ASGITransport(api.application())
-            http = httpx.AsyncClient(transport=transport, base_url="http://kafila")
+            transport = httpx.ASGITransport(api.application(), raise_app_exceptions=False)
+            http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
             await stack.enter_async_context(http)
             return Served(ring.head, api, http)
 

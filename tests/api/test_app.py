@@ -2,14 +2,16 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from kafila.api.model import Model
-from kafila.errors import NetworkProblem
-from tests.api.conftest import Serve
+from kafila.api.schema import CompletionRequest
+from kafila.errors import CheckpointProblem, NetworkProblem
+from tests.api.conftest import Serve, produced
 from tests.serve.rings import until
 
 
@@ -19,6 +21,9 @@ def events(response: httpx.Response) -> list[dict[str, Any]]:
     blocks = response.text.split("\n\n")
     assert blocks[-2:] == ["data: [DONE]", ""]
     return [json.loads(b.removeprefix("data: ")) for b in blocks[:-2] if b.startswith("data: ")]
+
+
+JSON = {"content-type": "application/json"}
 
 
 def says(content: Any, role: str = "user") -> list[dict[str, Any]]:
@@ -107,6 +112,110 @@ async def test_the_models_own_end(serve: Serve, model: Model) -> None:
     assert answer["choices"][0]["text"] == model.tokens.decode(ids[: ids.index(ids[5])])
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"top_k": 2**40},
+        {"top_k": -1},
+        {"top_k": 10**300},
+        {"max_tokens": 10**30},
+        {"seed": -(2**70)},
+        {"seed": 2**32},
+        {"temperature": 5e-324},
+        {"min_p": 1, "top_p": 5e-324},
+    ],
+)
+async def test_any_number_is_followed_or_refused(serve: Serve, numbers: dict[str, Any]) -> None:
+    """None of them may wedge the ring: the next request is served as ever."""
+    served = await serve()
+    body = {"prompt": [1], "max_tokens": 3, "temperature": 1, "seed": 1}
+    before = (await served.http.post("/v1/completions", json=body)).json()["choices"]
+    response = await served.http.post("/v1/completions", json={**body, **numbers})
+    assert response.status_code == 200
+    assert (await served.http.post("/v1/completions", json=body)).json()["choices"] == before
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "min_p", "top_k", "max_tokens"])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "true1", '"x"', "-2"])
+async def test_numbers_that_are_none(serve: Serve, name: str, number: str) -> None:
+    served = await serve()
+    content = f'{{"prompt": [1], "{name}": {number}}}'
+    response = await served.http.post("/v1/completions", content=content, headers=JSON)
+    assert response.status_code == 400
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+async def test_numbers_fit_a_stages_arrays(model: Model) -> None:
+    for fields in ({"top_k": 2**40, "seed": -1}, {"top_k": -1, "seed": 2**70, "temperature": 1e-9}):
+        request = CompletionRequest.model_validate({"prompt": [1], **fields})
+        params = model.params(request, vocab=320, seed=0)
+        assert 0 <= params.top_k <= 320
+        assert 0 <= params.seed < 2**32
+        assert params.temperature == 0.0, "the checkpoint's do_sample is false, or as good as 0"
+
+
+def test_a_checkpoints_own_numbers_are_checked(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "generation_config.json"
+    for text, words in [
+        ('{"temperature": NaN}', "temperature"),
+        ('{"temperature": -1}', "temperature"),
+        ('{"top_k": 1e400}', "top_k"),
+        ('{"top_p": "all"}', "top_p"),
+        ("[1]", "not a JSON object"),
+        ("[" * 100_000, "not JSON"),
+    ]:
+        file.write_text(text)
+        with pytest.raises(CheckpointProblem, match=words) as caught:
+            Model.open("toy", tmp_path)
+        assert str(file) in str(caught.value)
+    file.write_text('{"temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": 7}')
+    defaults = Model.open("toy", tmp_path).defaults
+    assert (defaults.temperature, defaults.top_k, defaults.top_p) == (0.6, 20, 0.95)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8210", "localhost", "LOCALHOST:1", "[::1]:8210"])
+async def test_own_hosts(serve: Serve, host: str) -> None:
+    served = await serve()
+    assert (await served.http.get("/health", headers={"host": host})).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost:1:2", ""])
+async def test_a_web_page_cannot_reach_the_api_by_its_own_name(serve: Serve, host: str) -> None:
+    served = await serve()
+    for method, path in [("GET", "/health"), ("POST", "/v1/completions"), ("GET", "/none")]:
+        response = await served.http.request(method, path, headers={"host": host})
+        error = response.json()["error"]
+        assert (response.status_code, error["code"]) == (403, "unknown_host")
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""]
+)
+async def test_a_web_page_cannot_post_without_asking_first(serve: Serve, kind: str) -> None:
+    served = await serve()
+    for path in ("/v1/completions", "/v1/chat/completions"):
+        headers = {"content-type": kind}
+        response = await served.http.post(path, content=b'{"prompt": [1]}', headers=headers)
+        assert response.status_code == 415
+        assert "application/json" in response.json()["error"]["message"]
+    headers = {"content-type": "Application/JSON; charset=utf-8"}
+    content = b'{"prompt": [1], "max_tokens": 1}'
+    answered = await served.http.post("/v1/completions", content=content, headers=headers)
+    assert answered.status_code == 200
+
+
+async def test_an_own_fault_says_nothing_of_the_inside(
+    serve: Serve, model: Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve(model=Model("toy", template=model.template, tokens=object()))  # type: ignore[arg-type]
+    response = await served.chat("hi")
+    error = response.json()["error"]
+    assert (response.status_code, error["type"]) == (500, "server_error")
+    assert error["message"] == "an error inside the server"
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "kafila.api.app"]
+    assert line.startswith("POST '/v1/chat/completions': AttributeError(")
+
+
 async def test_seeds(serve: Serve) -> None:
     served = await serve()
     texts = [
@@ -185,7 +294,7 @@ async def test_bad_prompts(serve: Serve, prompt: Any) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b'{"prompt": ' + b"[" * 9000])
 async def test_malformed_json(serve: Serve, content: bytes) -> None:
     served = await serve()
-    response = await served.http.post("/v1/completions", content=content)
+    response = await served.http.post("/v1/completions", content=content, headers=JSON)
     assert response.status_code == 400
     assert response.json()["error"]["type"] == "invalid_request_error"
 
@@ -198,11 +307,15 @@ async def test_a_body_beyond_the_bound(serve: Serve, monkeypatch: pytest.MonkeyP
 
 async def test_unknown_paths_and_fields(serve: Serve) -> None:
     served = await serve()
-    response = await served.http.get("/v1/embeddings")
-    assert response.status_code == 404
-    assert "Not Found" in response.json()["error"]["message"]
-    response = await served.http.get("/v1/completions")
-    assert response.status_code == 405
+    for method, path, status, words in [
+        ("GET", "/v1/embeddings", 404, "Not Found"),
+        ("GET", "/v1/completions", 405, "Method Not Allowed"),
+        ("POST", "/health", 405, "Method Not Allowed"),
+    ]:
+        response = await served.http.request(method, path)
+        error = response.json()["error"]
+        assert (response.status_code, error["type"]) == (status, "invalid_request_error")
+        assert error["message"] == f"{method} {path}: {words}"
     assert (await served.chat("hi", max_tokens=1, user="me", store=True)).status_code == 200
 
 
@@ -235,7 +348,7 @@ async def test_a_failed_ring(serve: Serve) -> None:
         asyncio.ensure_future(served.chat("hi", **slow)),
         asyncio.ensure_future(served.chat("hi", stream=True, **slow)),
     ]
-    await until(lambda: served.head.decoded.total > 10)
+    await until(lambda: produced(served) > 10)
     served.head._ring.fail(NetworkProblem("lost bert: timed out"))
     whole, stream = await asyncio.gather(*running)
     assert whole.status_code == 503

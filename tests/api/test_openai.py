@@ -13,7 +13,8 @@ from openai import AsyncOpenAI
 
 from kafila.api import server
 from kafila.errors import NetworkProblem
-from tests.api.conftest import Serve, Served
+from kafila.serve.generation import Params
+from tests.api.conftest import Serve, Served, produced
 from tests.serve.rings import until
 
 
@@ -114,10 +115,11 @@ async def test_a_client_that_leaves_frees_its_slot(serve: Serve, stream: bool) -
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         body = {"prompt": [1], "max_tokens": 4900, "stream": stream, "ignore_eos": True}
         writer.write(post(body))
-        await until(lambda: served.head.decoded.total > 5)
+        await until(lambda: produced(served) > 5)
+        (generation,) = served.head._generations.values()
         writer.close()
         await until(lambda: served.head.schedule.used == 0)
-        assert served.head.decoded.total < 4900
+        assert generation.finish == "cancelled"
         answer = await ai.completions.create(model="toy", prompt=[2], max_tokens=3)
         assert answer.usage
         assert answer.usage.completion_tokens == 3
@@ -133,14 +135,15 @@ async def test_a_client_that_stops_reading_stops_only_itself(
         silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         silent.connect(("127.0.0.1", port))
         silent.send(post({"prompt": [1], "max_tokens": 4900, "stream": True, "ignore_eos": True}))
-        await until(lambda: served.head.decoded.total > 5)
+        await until(lambda: produced(served) > 5)
+        (generation,) = served.head._generations.values()
         answer = await ai.completions.create(
             model="toy", prompt=[2], max_tokens=200, extra_body={"ignore_eos": True}
         )
         assert answer.usage
         assert answer.usage.completion_tokens == 200
         await until(lambda: served.head.schedule.used == 0)
-        assert served.head.decoded.total < 4900
+        assert generation.finish == "cancelled"
         silent.close()
 
 
@@ -150,7 +153,7 @@ async def test_silence_is_filled_with_comments(
     monkeypatch.setattr("kafila.api.stream.KEEPALIVE_SECONDS", 0.01)
     served = await serve(groups=1, rows=1, context=5000)
     async with listening(served) as port:
-        holder = served.head.submit([1], served.api._model.defaults, 4900, frozenset())
+        holder = served.head.submit([1], Params(), 4900, frozenset())
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(post({"prompt": [1], "max_tokens": 1, "stream": True}))
         head = await reader.readuntil(b"\n\n")
@@ -173,5 +176,8 @@ def test_a_port_in_use() -> None:
 def post(fields: dict[str, Any]) -> bytes:
     """A raw request for /v1/completions."""
     body = json.dumps(fields).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nhost: kafila\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = (
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
     return head.encode() + body

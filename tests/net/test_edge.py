@@ -1,6 +1,7 @@
 """Edges over real UDP sockets and real QUIC: who gets one, and who is told why not."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ import pytest
 
 from kafila.defaults import MAX_MESSAGE
 from kafila.errors import IdentityProblem, KafilaError, NetworkProblem
+from kafila.net.connection import Connection
 from kafila.net.edge import Edge, Peer
 from kafila.net.identity import Identity
 from kafila.net.node import Node
@@ -137,7 +139,7 @@ async def test_a_lossy_wire_loses_no_message(node: Open, monkeypatch: pytest.Mon
         return maybe
 
     for each in (anna, bert):
-        monkeypatch.setattr(each, "send", lossy(each.send))
+        monkeypatch.setattr(each._udp, "send", lossy(each._udp.send))
     first, second = await join(anna, bert, timeout=20)
     inbox = Inbox(second)
     sent = [os.urandom(20_000) for _ in range(10)]
@@ -155,7 +157,7 @@ async def test_another_plan_is_refused_at_both_ends(node: Open) -> None:
     for problem, name in zip(problems, ("bert", "anna"), strict=True):
         assert isinstance(problem, IdentityProblem)
         assert str(problem).startswith(f"{name} serves another plan (digest ")
-    assert "7878787878787878, here 6464646464646464" in str(problems[1])
+    assert "78787878, here 64646464" in str(problems[1])
 
 
 async def test_after_a_refusal_the_right_plan_connects_at_once(node: Open) -> None:
@@ -315,6 +317,80 @@ async def test_a_closing_node_tells_its_peers_and_its_waiters(node: Open) -> Non
     assert await gone == "anna closed the connection."
     with pytest.raises(NetworkProblem, match="edge to carl was given up"):
         await waiting
+
+
+async def test_abandoned_edges_leave_nothing_behind(node: Open) -> None:
+    """Whenever they are given up: no edge without an owner, no complaint of an unseen error."""
+    problems: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: problems.append(what))
+    anna, bert = await node("anna"), await node("bert")
+
+    def forming(digest: bytes) -> list[asyncio.Task[Edge]]:
+        return [
+            asyncio.create_task(
+                one.edge(
+                    peer(name, other), client=one is anna, session=SESSION, digest=digest, timeout=5
+                )
+            )
+            for one, other, name, digest in (
+                (anna, bert, "bert", digest),
+                (bert, anna, "anna", DIGEST),
+            )
+        ]
+
+    for digest in (DIGEST, b"x" * 32):
+        for turns in (0, 1, 2, 3, 4, 6, 8, 10, 14, 20):
+            tasks = forming(digest)
+            for _ in range(turns):
+                await asyncio.sleep(0.001)
+            for task in tasks:
+                task.cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, Edge):
+                    await outcome.close()
+            for _ in range(500):
+                if not anna._connections and not bert._connections:
+                    break
+                await asyncio.sleep(0.01)
+            assert not anna._connections
+            assert not bert._connections
+            del tasks, outcomes
+    tasks = forming(b"x" * 32)
+    await asyncio.sleep(0.002)
+    await anna.close()
+    await bert.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    del tasks
+    gc.collect()
+    await asyncio.sleep(0)
+    assert problems == []
+
+
+async def test_an_edge_that_comes_up_as_it_is_given_up_is_closed(
+    node: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancelled in the very turn in which it opened, it has no owner."""
+    anna, bert = await node("anna"), await node("bert")
+    waiting = asyncio.create_task(
+        anna.edge(peer("bert", bert), client=True, session=SESSION, digest=DIGEST)
+    )
+    opened = Edge._on_edge_opened
+
+    def and_given_up(self: Edge, connection: Connection, problem: KafilaError | None) -> None:
+        opened(self, connection, problem)
+        if self.peer.name == "bert":
+            waiting.cancel()
+
+    monkeypatch.setattr(Edge, "_on_edge_opened", and_given_up)
+    second = await bert.edge(peer("anna", anna), client=False, session=SESSION, digest=DIGEST)
+    gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    second.on_closed = gone.set_result
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    async with asyncio.timeout(5):
+        assert "closed the connection" in await gone
+    assert not anna._connections
 
 
 MEMBER = """

@@ -1,25 +1,31 @@
 """A listening node and its clients, over real UDP sockets and real QUIC."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafila.defaults import MAX_CHANNELS, MAX_CONTROL_MESSAGE, MAX_HALF_OPEN
+from kafila.defaults import (
+    CONTROL_WINDOW,
+    HALF_OPEN_PER_ADDRESS,
+    HANDSHAKE_TIMEOUT,
+    MAX_HALF_OPEN,
+    MESSAGE_LIMIT,
+)
 from kafila.errors import IdentityProblem, NetworkProblem
 from kafila.net.candidates import host_candidates
 from kafila.net.connection import Connection
 from kafila.net.datagram import CertificateQuery, binding_request
 from kafila.net.identity import Identity
 from kafila.net.node import Node
-from kafila.net.quic import Engine
+from kafila.net.quic import Destination, Engine, Quic, Retries
 from tests.net.conftest import Inbox
 
 Open = Callable[..., Awaitable[Node]]
@@ -71,15 +77,13 @@ async def test_messages_wait_for_their_reader_in_order(node: Open) -> None:
 
     def accept(connection: Connection) -> None:
         for number in range(100):
-            connection.send(number % 3, bytes([number]))
+            connection.send(0, bytes([number]))
 
     server.listen(ALPN, accept)
     connection = await client.dial(server.address, alpn=ALPN)
     await asyncio.sleep(0.05)
     received = await Inbox(connection).wait_for(100)
-    for channel in range(3):
-        numbers = [message[0] for each, message in received if each == channel]
-        assert numbers == list(range(channel, 100, 3))
+    assert [message[0] for _, message in received] == list(range(100))
 
 
 async def test_a_closing_end_delivers_what_it_sent_and_its_reason(node: Open) -> None:
@@ -87,19 +91,19 @@ async def test_a_closing_end_delivers_what_it_sent_and_its_reason(node: Open) ->
     accepted: list[Connection] = []
     server.listen(ALPN, accepted.append)
     connection = await client.dial(server.address, alpn=ALPN)
-    size = MAX_CONTROL_MESSAGE
+    size = MESSAGE_LIMIT
     received: list[int] = []
     accepted[0].on_message = lambda channel, message: received.append(len(message))
     gone = asyncio.create_task(ending(accepted[0]))
-    connection.send(1, bytes(size))
-    connection.send(2, bytes(size))
+    connection.send(0, bytes(size))
+    connection.send(0, bytes(size))
     assert connection.unsent == 2 * size
     await connection.close("all is said")
     assert (await gone).endswith("closed the connection: all is said")
     assert received == [size, size]
     assert accepted[0].closed
     with pytest.raises(NetworkProblem, match="all is said"):
-        accepted[0].send(1, b"too late")
+        accepted[0].send(0, b"too late")
 
 
 async def test_what_came_before_the_end_is_delivered_even_late(node: Open) -> None:
@@ -107,13 +111,13 @@ async def test_what_came_before_the_end_is_delivered_even_late(node: Open) -> No
     accepted: list[Connection] = []
     server.listen(ALPN, accepted.append)
     connection = await client.dial(server.address, alpn=ALPN)
-    connection.send(4, b"last words")
+    connection.send(0, b"last words")
     await connection.close("gone")
     told: list[object] = []
     accepted[0].on_message = lambda *message: told.append(message)
     accepted[0].on_closed = told.append
     await asyncio.sleep(0.01)
-    assert told[0] == (4, b"last words")
+    assert told[0] == (0, b"last words")
     assert str(told[1]).endswith("closed the connection: gone")
     assert len(told) == 2
 
@@ -140,9 +144,10 @@ async def test_a_reader_that_fails_harms_only_itself(node: Open) -> None:
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (b"\0\5\x7f\xff\xff\xff", "at most"),  # a message of 2 GiB
+        (b"\0\0\x7f\xff\xff\xff", "at most"),  # a message of 2 GiB
         (b"\xff\xff", "channel 65535"),
-        (b"\0\1", "twice"),  # a channel that is open already
+        (b"\0\1", "channel 1, there are 1"),  # a rendezvous has one
+        (b"\0\0", "twice"),  # a channel that is open already
     ],
 )
 async def test_a_peer_that_breaks_the_rules_is_cut_off(
@@ -152,8 +157,8 @@ async def test_a_peer_that_breaks_the_rules_is_cut_off(
     accepted: list[Connection] = []
     server.listen(ALPN, accepted.append)
     connection = await client.dial(server.address, alpn=ALPN)
-    connection.send(1, b"all is well")
-    assert await reply(accepted[0]) == (1, b"all is well")
+    connection.send(0, b"all is well")
+    assert await reply(accepted[0]) == (0, b"all is well")
     connection._quic.open_stream(data)
     client.wake(connection)
     assert complaint in await ending(accepted[0])
@@ -190,12 +195,12 @@ async def test_misuse_is_the_callers_error(node: Open) -> None:
     server.listen(ALPN, echo)
     connection = await client.dial(server.address, alpn=ALPN)
     with pytest.raises(ValueError, match="at most"):
-        connection.send(0, bytes(MAX_CONTROL_MESSAGE + 1))
-    for channel in (-1, MAX_CHANNELS):
+        connection.send(0, bytes(MESSAGE_LIMIT + 1))
+    for channel in (-1, 1):
         with pytest.raises(ValueError, match="channel"):
             connection.send(channel, b"")
-    connection.send(MAX_CHANNELS - 1, b"still well")
-    assert await reply(connection) == (MAX_CHANNELS - 1, b"still well")
+    connection.send(0, b"still well")
+    assert await reply(connection) == (0, b"still well")
     await connection.close()
     with pytest.raises(NetworkProblem, match="closed"):
         connection.send(0, b"")
@@ -213,7 +218,7 @@ async def test_a_server_with_a_borrowed_certificate_is_refused(node: Open, ident
     server, client = await node("server"), await node("client")
     server.listen(ALPN, echo)
     borrowed = identity("other")
-    server.identity = replace(server.identity, certificate=borrowed.certificate)
+    server._queries.certificate = borrowed.certificate
     with pytest.raises(IdentityProblem, match="could not prove the key"):
         await client.dial(server.address, alpn=ALPN, server_key=borrowed.key)
 
@@ -240,8 +245,31 @@ async def test_nobody_there(node: Open) -> None:
             await client.dial(silent.getsockname(), alpn=ALPN, timeout=0.3)
         with pytest.raises(NetworkProblem, match="answers no STUN"):
             await client.round_trips(silent.getsockname(), samples=5, timeout=0.05)
-    with pytest.raises(NetworkProblem, match="not a known host"):
-        await client.dial(("no.such.host.invalid", 1), alpn=ALPN)
+    for host in ("no.such.host.invalid", "a..b", "::1"):
+        with pytest.raises(NetworkProblem, match="not a known host"):
+            await client.dial((host, 1), alpn=ALPN)
+
+
+@pytest.mark.parametrize("port", [0, -1, 65536, 99999])
+async def test_a_port_that_is_none(node: Open, identity: Make, port: int) -> None:
+    """The resolver would take 99999 for 34463."""
+    client = await node("client")
+    with pytest.raises(NetworkProblem, match=f"{port} is not a port"):
+        await client.dial(("127.0.0.1", port), alpn=ALPN)
+    with pytest.raises(NetworkProblem, match=f"{port} is not a port"):
+        await client.round_trips(("127.0.0.1", port), samples=1)
+    if port:
+        with pytest.raises(NetworkProblem, match=f"cannot open UDP port {port}"):
+            await Node.open(identity("second"), "127.0.0.1", port)
+
+
+async def test_a_node_may_be_closed_twice(node: Open) -> None:
+    server, client = await node("server"), await node("client")
+    server.listen(ALPN, echo)
+    connection = await client.dial(server.address, alpn=ALPN)
+    await asyncio.gather(client.close(), client.close())
+    await client.close()
+    assert connection.closed
 
 
 async def test_a_node_that_does_not_listen_is_silent(node: Open) -> None:
@@ -285,7 +313,7 @@ async def test_a_silent_peer_is_given_up(node: Open) -> None:
     server, client = await node("server"), await node("client", idle_timeout=0.5)
     server.listen(ALPN, echo)
     connection = await client.dial(server.address, alpn=ALPN)
-    asyncio.get_running_loop().remove_reader(server._socket)
+    asyncio.get_running_loop().remove_reader(server._udp.socket)
     assert await ending(connection) == (
         f"nothing was heard of 127.0.0.1:{server.address[1]} for 0.5 s."
     )
@@ -298,36 +326,127 @@ async def test_keepalives_keep_an_idle_connection(node: Open) -> None:
     connection = await client.dial(server.address, alpn=ALPN)
     await asyncio.sleep(1.2)
     assert not connection.closed
-    assert connection.rtt_us is not None
     connection.send(0, b"still here")
     assert await reply(connection) == (0, b"still here")
 
 
-async def test_half_open_handshakes_are_bounded(node: Open, identity: Make) -> None:
+def initials(server: Node, who: Identity) -> Quic:
+    """A client that will never get further than its first datagrams."""
+    return Engine(who, 5.0).connect(
+        server.address,
+        alpn=ALPN,
+        certificate=server.identity.certificate,
+        size=1200,
+        window=1000,
+        now=0.0,
+    )
+
+
+async def flood(server: Node, who: Identity, stranger: socket.socket, count: int) -> None:
+    """Open `count` connections and leave each at that."""
+    for _ in range(count):
+        for datagram, _ in initials(server, who).datagrams(0.0):
+            stranger.sendto(datagram, server.address)
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.1)
+
+
+async def test_newcomers_that_prove_nothing_lock_nobody_out(node: Open, identity: Make) -> None:
+    """However many Initials come from wherever: who receives a Retry still gets in."""
     server, client = await node("server"), await node("client")
     server.listen(ALPN, echo)
-    flood = Engine(identity("flood"), 5.0)
     with plain_socket() as stranger:
-        for _ in range(MAX_HALF_OPEN + 20):
-            quic = flood.connect(
-                server.address,
-                alpn=ALPN,
-                certificate=server.identity.certificate,
-                size=1200,
-                window=1000,
-                now=0.0,
-            )
-            for datagram, _ in quic.datagrams(0.0):
-                stranger.sendto(datagram, server.address)
-            await asyncio.sleep(0)
-        await asyncio.sleep(0.1)
-    assert len(server._half_open) == MAX_HALF_OPEN
-    for each in list(server._half_open):
+        await flood(server, identity("flood"), stranger, 2 * MAX_HALF_OPEN)
+        assert len(server._listeners.half_open) == MAX_HALF_OPEN // 2
+        connection = await client.dial(server.address, alpn=ALPN)
+        assert connection.address == server.address
+        connection.send(0, b"served")
+        assert await reply(connection) == (0, b"served")
+    assert len(server._listeners.half_open) == MAX_HALF_OPEN // 2
+    for each in list(server._listeners.half_open):
         each.abort("")
-    assert not server._cids
-    connection = await client.dial(server.address, alpn=ALPN)
-    connection.send(0, b"served")
-    assert await reply(connection) == (0, b"served")
+    assert set(server._connections) == {server._cids[cid] for cid in server._cids}
+    assert len(server._connections) == 1
+
+
+async def test_one_address_cannot_fill_the_proven_half(node: Open, identity: Make) -> None:
+    """A stranger that answers every Retry gets a few places; the bound of all holds too."""
+    server, client = await node("server"), await node("client")
+    server.listen(ALPN, echo)
+    loop = asyncio.get_running_loop()
+    with plain_socket() as stranger:
+        await flood(server, identity("flood"), stranger, MAX_HALF_OPEN // 2)
+    for _ in range(HALF_OPEN_PER_ADDRESS + 4):
+        quic = initials(server, identity("flood"))
+        with plain_socket() as stranger:
+            for _ in range(2):  # an Initial, then the same with the token
+                for datagram, _ in quic.datagrams(loop.time()):
+                    stranger.sendto(datagram, server.address)
+                await asyncio.sleep(0.01)
+                with contextlib.suppress(TimeoutError):
+                    quic.receive(stranger.recv(2000), server.address, loop.time())
+    places = list(server._listeners.half_open.values())
+    assert places.count(False) == MAX_HALF_OPEN // 2
+    assert places.count(True) == HALF_OPEN_PER_ADDRESS
+    for each, proven in list(server._listeners.half_open.items()):
+        if proven:
+            each.abort("")
+    assert (await client.dial(server.address, alpn=ALPN)).peer_key == server.identity.key
+    server._listeners.close()
+
+
+def test_a_token_is_good_for_one_address_and_connection_for_a_while() -> None:
+    retries = Retries()
+    here = ("192.0.2.1", 4000)
+    initial = Destination(b"first id", True, 1, b"client's", b"")
+    # A Retry (RFC 9000 section 17.2.5): its ids of 8 bytes each, the token, an integrity tag.
+    retry = retries.datagram(initial, here, 100.0)
+    assert len(retry) <= 1200
+    assert retry[6:14] == b"client's"
+    again = Destination(retry[15:23], True, 1, b"client's", retry[23:-16])
+    assert retries.first_cid(again, here, 101.0) == b"first id"
+    assert retries.first_cid(again, here, 101.0 + HANDSHAKE_TIMEOUT) is None
+    assert retries.first_cid(again, ("192.0.2.1", 4001), 101.0) is None
+    assert retries.first_cid(again._replace(cid=b"other id"), here, 101.0) is None
+    assert Retries().first_cid(again, here, 101.0) is None
+    for bad in (b"", b"x", bytes(24), bytes(100), again.token + b"x", again.token[:-1]):
+        assert retries.first_cid(again._replace(token=bad), here, 101.0) is None
+
+
+async def test_a_stranger_cannot_make_the_node_keep_room(node: Open, identity: Make) -> None:
+    """A byte at the far end of the window, again and again: QUIC's own windows would double each
+    time, and the room kept for what is missing with them."""
+    server = await node("server")
+    server.listen(ALPN, echo)
+    loop = asyncio.get_running_loop()
+    quic = initials(server, identity("stranger"))
+    inner = quic._connection
+    kept = 0
+    with plain_socket() as wire:
+        wire.setblocking(False)
+        for _ in range(40):
+            for datagram, _ in quic.datagrams(loop.time()):
+                wire.sendto(datagram, server.address)
+            await asyncio.sleep(0.01)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    quic.receive(wire.recv(2000), server.address, loop.time())
+            for connection in server._listeners.half_open:
+                kept = max(kept, connection._quic._connection._local_max_data.used)
+                if not inner._streams:
+                    inner.send_stream_data(0, b"x")
+                stream = inner._streams.get(0)
+                if stream is not None and inner._remote_max_data > 0:
+                    end = min(stream.max_stream_data_remote, inner._remote_max_data)
+                    if end > stream.sender.highest_offset + 1:
+                        sender = stream.sender
+                        sender._buffer_start = sender._buffer_stop = end - 1
+                        sender._buffer = bytearray()
+                        sender.highest_offset = inner._remote_max_data_used = end - 1
+                        inner.send_stream_data(0, b"y")
+    assert CONTROL_WINDOW // 2 < kept <= 4 * CONTROL_WINDOW
+    assert not server._listeners.half_open
+    assert not server._connections
 
 
 async def test_messages_before_the_proof_end_the_connection(node: Open) -> None:
@@ -344,7 +463,7 @@ async def test_messages_before_the_proof_end_the_connection(node: Open) -> None:
     loop = asyncio.get_running_loop()
     with plain_socket() as wire:
         for _ in range(20):
-            if server._half_open:
+            if server._listeners.half_open:
                 intruder.open_stream(b"\0\0\0\0\0\1x")
             for datagram, _ in intruder.datagrams(loop.time()):
                 wire.sendto(datagram, server.address)
@@ -355,7 +474,7 @@ async def test_messages_before_the_proof_end_the_connection(node: Open) -> None:
                     intruder.receive(wire.recv(2000), server.address, loop.time())
                 except BlockingIOError:
                     break
-    assert not server._half_open
+    assert not server._listeners.half_open
     assert not server._connections
 
 
@@ -386,7 +505,9 @@ def test_garbage_does_not_disturb(identity_of: Make, datagrams: list[bytes]) -> 
         with plain_socket() as stranger:
             for datagram in datagrams:
                 stranger.sendto(datagram, server.address)
-                client._socket.sendto(datagram, server.address)  # as from the client's own address
+                client._udp.socket.sendto(
+                    datagram, server.address
+                )  # as from the client's own address
         connection.send(0, os.urandom(50_000))
         assert len((await reply(connection))[1]) == 50_000
         await client.close()

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafila.address import Address
 from kafila.defaults import MAX_CANDIDATES, MAX_PATHS
 from kafila.net.datagram import Check, CheckType
-from kafila.net.paths import Address, PathChecks, Send, edge_key, reachable
+from kafila.net.paths import PathChecks, Send, edge_key, reachable
 
 KEY = b"k" * 32
 EDGE = b"e" * 8

@@ -76,11 +76,6 @@ def test_predictions_from_other_shapes_are_approximate() -> None:
     assert not plan.predictions.approximate
 
 
-def test_a_manifest_that_is_none() -> None:
-    with pytest.raises(BadFile, match="the reports' manifest: blocks"):
-        plan_probes(probes("a", manifest=manifest(blocks=0)), context=64, concurrency=1)
-
-
 def test_an_untouched_plan_needs_no_change() -> None:
     found = recheck(PLAN)
     assert (found.plan, found.changes, found.notes, found.refused) == (PLAN, (), (), None)

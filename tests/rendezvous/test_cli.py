@@ -17,8 +17,17 @@ LINE = re.compile(r"rendezvous 127\.0\.0\.1:(\d+) key ([0-9a-f]{64})\n")
 
 
 @contextmanager
-def process(home: Path, bind: str = f"{LOOPBACK}:0") -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "kafila", "rendezvous", "--bind", bind, "--home", str(home)]
+def process(home: Path, listen: str = f"{LOOPBACK}:0") -> Iterator[subprocess.Popen[str]]:
+    command = [
+        sys.executable,
+        "-m",
+        "kafila",
+        "rendezvous",
+        "--listen",
+        listen,
+        "--home",
+        str(home),
+    ]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafila.defaults import MAX_MEMBERS
+from kafila.messages import Malformed, Message, OtherVersion
 from kafila.rendezvous.messages import (
     Arrived,
     Drop,
@@ -14,11 +15,8 @@ from kafila.rendezvous.messages import (
     Enter,
     Join,
     Mail,
-    Malformed,
-    Message,
     Notice,
     Open,
-    OtherVersion,
     Present,
     Refused,
     Request,
@@ -108,3 +106,9 @@ def test_words_for_a_person_are_printable_and_short(text: str) -> None:
     data = json.dumps({"v": 1, "kind": "refused", "why": "busy", "text": text}).encode()
     with pytest.raises(Malformed):
         decode_notice(data)
+
+
+@pytest.mark.parametrize("seconds", ["-1", "1000001", "1" + "0" * 5000])
+def test_a_time_can_be_shown(seconds: str) -> None:
+    with pytest.raises(Malformed):
+        decode_notice(f'{{"v":1,"kind":"opened","number":1,"expires_s":{seconds}}}'.encode())

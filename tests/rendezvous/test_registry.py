@@ -5,6 +5,8 @@ from collections import defaultdict
 import pytest
 
 from kafila import defaults as d
+from kafila.messages import Message
+from kafila.probe.report import session_id
 from kafila.rendezvous.actions import Action, Close, Log, Send
 from kafila.rendezvous.messages import (
     Arrived,
@@ -18,7 +20,6 @@ from kafila.rendezvous.messages import (
     Joined,
     Left,
     Mail,
-    Message,
     Notice,
     Open,
     Opened,
@@ -28,7 +29,6 @@ from kafila.rendezvous.messages import (
     Refused,
 )
 from kafila.rendezvous.registry import Registry, prefix
-from kafila.rendezvous.rings import session_id
 
 
 def key(name: str) -> bytes:
@@ -233,6 +233,30 @@ def test_a_newcomer_succeeds_at_once_when_the_first_leaves(world: World) -> None
     assert isinstance(answer, Joined)
 
 
+def test_a_contested_newcomer_has_one_message_kept(world: World) -> None:
+    """Every first request is answered before there is a second: more is no client of ours."""
+    number = hosted(world)
+    joined(world, "anna", number)
+    world.connect("copy", "anna")
+    assert world.say("copy", Join(number=number)) == []
+    assert refusal(world.say("copy", Join(number=number))).why == "malformed"
+    assert "copy" in world.closed
+    world.wait(d.PROOF_OF_LIFE + 1)
+    assert "anna" not in world.closed
+
+
+def test_what_a_connection_may_say_in_all_is_bounded(world: World) -> None:
+    number = hosted(world)
+    anna = joined(world, "anna", number)
+    mail = Mail(attempt=anna, body="x" * d.MAIL_LIMIT)
+    for _ in range(d.CLIENT_BYTES // d.MAIL_LIMIT + 1):
+        world.now += 1
+        if answers := world.say("anna", mail):
+            break
+    assert refusal(answers).why == "busy"
+    assert "too much" in world.closed["anna"]
+
+
 def test_a_contested_newcomer_that_leaves_is_forgotten(world: World) -> None:
     world.connect("anna")
     world.connect("copy", "anna")
@@ -338,11 +362,8 @@ RING = ["anna", "bert", "cleo"]
 
 
 def enter(world: World, name: str, record: str, members: list[str] = RING) -> list[Notice]:
-    keys = [key(member) for member in members]
-    session = session_id(keys).hex()
-    return world.say(
-        name, Enter(session=session, members=tuple(k.hex() for k in keys), record=record)
-    )
+    keys = tuple(key(member).hex() for member in members)
+    return world.say(name, Enter(session=session_id(keys), members=keys, record=record))
 
 
 def test_members_of_a_plan_are_introduced_as_they_come_and_go(world: World) -> None:
@@ -383,7 +404,7 @@ def test_only_members_of_the_named_set_enter(world: World) -> None:
     assert refusal(world.say("anna", wrong)).why == "members"
     world.connect("bert")
     twice = Enter(
-        session=session_id([key("bert")] * 2).hex(), members=(key("bert").hex(),) * 2, record="r"
+        session=session_id([key("bert").hex()] * 2), members=(key("bert").hex(),) * 2, record="r"
     )
     assert refusal(world.say("bert", twice)).why == "members"
 

@@ -56,7 +56,8 @@ def some(draw: st.DrawFn) -> tuple[Frame, Shape, bool]:
         return Loaded(draw(st.integers(0, MEMBERS - 1))), shape, to_head
     if kind is Failure:
         member, code = draw(st.integers(0, MEMBERS - 1)), draw(st.integers(0, 255))
-        return Failure(member, code, draw(st.text(max_size=100))), shape, to_head
+        text = "".join(c for c in draw(st.text(max_size=100)) if c.isprintable())
+        return Failure(member, code, text), shape, to_head
     return Ready(), shape, to_head
 
 
@@ -74,6 +75,24 @@ def test_round_trip(case: tuple[Frame, Shape, bool]) -> None:
     frame, shape, to_head = case
     back = frames.decode(frames.encode(frame), members=MEMBERS, shape=shape, to_head=to_head)
     assert fields(back) == fields(frame)
+
+
+@given(some())
+def test_none_is_larger_than_the_largest(case: tuple[Frame, Shape, bool]) -> None:
+    frame, shape, _ = case
+    if isinstance(frame, Prefill | Decode):
+        assert len(frames.encode(frame)) <= frames.largest(shape)
+
+
+def test_the_largest_is_reached() -> None:
+    for shape in SHAPES:
+        count = min(shape.chunk, shape.context)
+        chunk = Prefill(1, 0, 0, 0, count, False, np.zeros((count, shape.hidden), shape.dtype))
+        rows = tuple(range(shape.rows))
+        step = Decode(0, 1, rows, rows, np.zeros((shape.rows, shape.hidden), shape.dtype))
+        most = max(len(frames.encode(frame)) for frame in (chunk, step))
+        assert most <= frames.largest(shape)
+        assert most == frames.largest(shape) or shape.chunk > shape.context
 
 
 @given(some(), st.data())

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafila.defaults import RENDEZVOUS_PORT
 from kafila.errors import IdentityProblem, UsageProblem
-from kafila.session.code import Code, parse_address, parse_code, parse_invitation, vocabulary
+from kafila.session.code import Code, parse_code, parse_invitation, vocabulary
 
 
 def test_the_words_are_2048_distinct_short_and_lower_case() -> None:
@@ -88,47 +87,15 @@ def test_no_text_breaks_the_reader(text: str) -> None:
     assert 0 < code.number < 10**6
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("example.org", ("example.org", RENDEZVOUS_PORT)),
-        ("example.org:1234", ("example.org", 1234)),
-        ("127.0.0.1:1", ("127.0.0.1", 1)),
-        ("[::1]", ("::1", RENDEZVOUS_PORT)),
-        ("[2001:db8::1]:99", ("2001:db8::1", 99)),
-    ],
-)
-def test_addresses(text: str, address: tuple[str, int]) -> None:
-    assert parse_address(text) == address
-    assert parse_invitation(f"7-amber-falcon-canyon@{text}") == (
-        parse_code("7-amber-falcon-canyon"),
-        address,
-    )
+@pytest.mark.parametrize("end", ["", "\n", " \r\n"])
+def test_an_invitation_may_come_as_a_line(end: str) -> None:
+    code = parse_code("7-amber-falcon-canyon")
+    assert parse_invitation(f"7-amber-falcon-canyon{end}") == (code, None)
+    for text, address in (("example.org", ("example.org", 4710)), ("[::1]:99", ("::1", 99))):
+        assert parse_invitation(f" 7-amber-falcon-canyon@{text}{end}") == (code, address)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        ":1",
-        "a:",
-        "a:0",
-        "a:65536",
-        "a:b",
-        "a:1:2",
-        "::1",
-        "[::1",
-        "[::1]x",
-        "a b",
-        "[]",
-        "a..b",
-        "x" * 70,
-    ],
-)
-def test_wrong_addresses(text: str) -> None:
+@pytest.mark.parametrize("text", ["", "a:0", "a:65536", "a b", "a@b:1:2"])
+def test_an_invitation_to_nowhere(text: str) -> None:
     with pytest.raises(UsageProblem):
-        parse_address(text)
-
-
-def test_a_code_without_an_address() -> None:
-    assert parse_invitation("7-amber-falcon-canyon")[1] is None
+        parse_invitation(f"7-amber-falcon-canyon@{text}")

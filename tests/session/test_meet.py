@@ -10,9 +10,7 @@ from kafila.errors import IdentityProblem, NetworkProblem
 from kafila.net.edge import Edge
 from kafila.net.identity import Identity
 from kafila.planfile import PlanFile
-from kafila.probe.report import session_id as plans_session_id
 from kafila.rendezvous.messages import Gone, Present
-from kafila.rendezvous.rings import session_id
 from kafila.session.edges import form_edges
 from kafila.session.events import Event, Met, OnEvent, Waiting
 from kafila.session.meet import Meeting, meet, ring_index
@@ -176,11 +174,6 @@ async def test_a_machine_that_is_not_in_the_plan(lan: Lan) -> None:
         ring_index(made, stranger.key)
     assert all(name in str(problem.value) for name in NAMES[:2])
     assert ring_index(made, lan.identity("bert").key) == [e.name for e in made.ring].index("bert")
-
-
-def test_planner_and_rendezvous_name_a_ring_alike() -> None:
-    keys = [bytes([i]) * 32 for i in (3, 1, 2)]
-    assert session_id(keys).hex() == plans_session_id([key.hex() for key in keys])
 
 
 # --- a meeting alone, with a rendezvous that lies ----------------------------------------------

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kafila.errors import IdentityProblem
+from kafila.messages import Malformed, OtherVersion
 from kafila.net.identity import Identity
-from kafila.rendezvous.messages import Malformed, OtherVersion
 from kafila.session.record import Self, sign, verify
 
 MINE = Self(b"s" * 32, b"d" * 32, (("192.0.2.1", 4711), ("2001:db8::1", 4711)))
@@ -59,6 +59,7 @@ def test_another_members_record_is_not_this_ones(anna: Identity, tmp_path: Path)
         {"candidates": [["0.0.0.0", 1]]},
         {"candidates": [["224.0.0.1", 1]]},
         {"candidates": [["255.255.255.255", 1]]},
+        {"candidates": [["fe80::1%\x1b[31m", 1]]},
         {"candidates": [["192.0.2.1", 0]]},
         {"candidates": [["192.0.2.1", 70000]]},
         {"candidates": [["192.0.2.1", 1]] * 100},

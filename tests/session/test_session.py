@@ -11,6 +11,7 @@ from kafila.errors import IdentityProblem, NetworkProblem, UsageProblem
 from kafila.manifest import Manifest
 from kafila.net.connection import Connection
 from kafila.probe.report import Report
+from kafila.rendezvous.client import RendezvousClient
 from kafila.session.code import Code, parse_code, vocabulary
 from kafila.session.events import CodeReady, Event, HostConfirmed, MemberLeft, ReportSent
 from kafila.session.host import host_session
@@ -191,6 +192,47 @@ async def test_a_session_whose_time_ran_out(party: Party, monkeypatch: pytest.Mo
     host = await party.host(3)
     with pytest.raises(NetworkProblem, match="2 reports missing"):
         await host
+
+
+async def test_a_host_waits_for_its_first_joiner(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A code is good for minutes; nothing need be heard until it is used."""
+    with monkeypatch.context() as soon:
+        soon.setattr(d, "STEP_SECONDS", 0.2)
+        host = await party.host(2)
+        await asyncio.sleep(0.6)
+        assert not host.done()
+    await party.join("anna")
+    assert [r.name for r in await host] == ["hanna", "anna"]
+
+
+async def test_a_member_may_measure_for_longer_than_a_step(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await party.host(3)
+
+    async def slowly(manifest: Manifest | None) -> Report:
+        monkeypatch.setattr(d, "STEP_SECONDS", 0.2)
+        await asyncio.sleep(0.6)
+        monkeypatch.undo()
+        return report("anna", party.lan.identity("anna").key)
+
+    await party.join("anna", make_report=slowly)
+    await party.join("bert")
+    assert len(await host) == 3
+
+
+async def test_a_host_keeps_its_reports_when_the_rendezvous_goes_at_the_end(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(self: RendezvousClient, text: str) -> None:
+        raise NetworkProblem("the connection to the rendezvous is gone")
+
+    monkeypatch.setattr(RendezvousClient, "end", gone)
+    host = await party.host(2)
+    await party.join("anna")
+    assert [r.name for r in await host] == ["hanna", "anna"]
 
 
 async def test_a_session_has_at_least_two_members(party: Party) -> None:

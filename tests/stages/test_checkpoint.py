@@ -271,7 +271,7 @@ def test_missing_tensor(single: Path, sharded: Path) -> None:
 def test_index_faults(sharded: Path) -> None:
     index = sharded / "model.safetensors.index.json"
     text = index.read_text()
-    for place in ("../model.safetensors", 7, "/etc/passwd"):
+    for place in ("../model.safetensors", 7, "/etc/passwd", "a\0b"):
         edit_json(index, lambda i, place=place: i["weight_map"].update({Q: place}))  # type: ignore[misc]
         assert f"tensor {Q} lies in {place!r}" in refused(sharded)
         index.write_text(text)

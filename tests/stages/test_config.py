@@ -7,9 +7,13 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stages.config import CheckpointError, Qwen3Config
+from stages.rope import frequencies
 
 # hidden, blocks, heads, kv_heads, ffn, tied: the released family.
 FAMILY = {
@@ -155,7 +159,7 @@ REFUSED = [
     ({"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 10}, "sliding"),
     ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding"),
     ({"quantization_config": {"quant_method": "fp8"}}, "quantised.*bfloat16 and float32"),
-    ({"torch_dtype": "float16"}, "dtype is float16.*bfloat16 and float32"),
+    ({"torch_dtype": "float16"}, "dtype is 'float16'.*bfloat16 and float32"),
     ({"torch_dtype": None}, "neither dtype nor torch_dtype"),
     ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
     ({"rope_scaling": YARN | {"factor": 0.5}}, "factor is 0.5"),
@@ -174,6 +178,17 @@ REFUSED = [
     ({"head_dim": 63}, "head_dim is 63"),
     ({"tie_word_embeddings": "true"}, "tie_word_embeddings is 'true'"),
     ({"rms_norm_eps": -1e-6}, "rms_norm_eps is -1e-06"),
+    ({"rms_norm_eps": 1e300}, "of sensible size"),
+    ({"rope_theta": 1}, "rope_theta is 1.0"),
+    ({"architectures": 5}, "architectures is 5, not a list"),
+    ({"layer_types": 5}, "layer_types is 5, not a list"),
+    ({"torch_dtype": ["bfloat16"]}, r"dtype is \['bfloat16'\]"),
+    ({"model_type": "\x1b[2J", "architectures": None}, r"architecture is '\\x1b\[2J'"),
+    ({"use_sliding_window": True, "sliding_window": 1, "max_window_layers": None}, "sliding"),
+    ({"hidden_size": 1 << 40}, "hidden_size is more than 65536"),
+    ({"vocab_size": 10**400}, "vocab_size is more than"),
+    ({"hidden_size": 65536, "intermediate_size": 1 << 19}, "weights is none of Qwen3's"),
+    ({"rope_scaling": YARN | {"factor": 1e12}}, "YaRN stretches to more than"),
 ]
 
 
@@ -182,6 +197,35 @@ def test_refuses_what_it_cannot_compute(change: dict[str, Any], words: str) -> N
     with pytest.raises(CheckpointError, match=words) as caught:
         Qwen3Config.from_dict(released("8B") | change)
     assert "\n" not in str(caught.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=4,
+) | st.sampled_from([10**400, -(10**400), 1e308, 5e-324, "yarn", "bfloat16"])
+YARN_KEYS = [*YARN, "rope_theta", "attention_factor", "beta_fast", "truncate", "mscale_all_dim"]
+KEYS = [*released("8B"), "layer_types", "rope_parameters", "quantization_config", "dtype"]
+
+
+@given(
+    st.dictionaries(st.sampled_from(KEYS), JSON), st.dictionaries(st.sampled_from(YARN_KEYS), JSON)
+)
+def test_any_value_is_read_or_refused_in_one_line(
+    changes: dict[str, Any], scaling: dict[str, Any]
+) -> None:
+    config = released("8B") | {"rope_scaling": YARN | {"mscale": 1.0} | scaling} | changes
+    message = ""
+    try:
+        found = Qwen3Config.from_dict(config)
+    except CheckpointError as error:
+        message = str(error)
+    else:
+        turns, _ = frequencies(found)
+        assert found.digest
+        assert np.isfinite(turns).all()
+    assert message.isprintable()
+    assert len(message) < 300
 
 
 def test_sliding_window_that_no_block_uses_is_no_reason_to_refuse() -> None:

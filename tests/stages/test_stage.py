@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -174,6 +175,25 @@ def test_a_row_is_safe_from_steps_it_is_absent_from(whole: Stage) -> None:
     assert same(second, alone[1])
 
 
+def test_an_absent_row_reads_and_writes_nothing(whole: Stage) -> None:
+    """A paused or freed row must not cost its group the time its old cache takes to read."""
+    hidden = np.random.default_rng(0).standard_normal((3, 64)).astype(whole.wire_dtype)
+    absent = np.array([-1, -1, 0], np.int32)
+    whole.prefill(0, 0, 0, PROMPT)
+    before = [np.asarray(block[0].keys) for block in caches(whole)]
+    filled = whole.decode(0, absent, hidden)
+    for old, block in zip(before, caches(whole), strict=True):
+        assert same(old, np.asarray(block[0].keys))
+    for block in caches(whole):
+        block[0] = jax.tree.map(jnp.zeros_like, block[0])
+    assert same(whole.decode(0, absent, hidden), filled)
+
+
+def caches(stage: Stage) -> list[Any]:
+    """The slots of group 0: block, then row."""
+    return [block for span in stage._slots[0] for block in span]
+
+
 def test_prefill_reaches_the_end_of_the_context(whole: Stage) -> None:
     """Padding of the last chunk passes the end of the cache, and must not move what is there."""
     prompt = np.resize(PROMPT, 64)
@@ -236,14 +256,21 @@ def test_the_caches_are_written_in_place() -> None:
     config = dataclasses.replace(SMALL, head_dim=64, dtype="bfloat16")
     functions = Functions(config, head=False)
     leaves = abstracts([random.block(config)])
-    slot = jax.eval_shape(lambda: empty_slot(config, 16384))
-    size = 2 * 16384 * 64 * 2
-    for function, n, dims, rows in ((functions.decode, 2, (2,), 2), (functions.prefill, 32, (), 1)):
+
+    def memory(decode: bool, context: int) -> Any:
+        slot = jax.eval_shape(lambda: empty_slot(config, context))
+        function, n, dims, rows = (
+            (functions.decode, 2, (2,), 2) if decode else (functions.prefill, 32, (), 1)
+        )
         x, at = abstract((n, 64), config.dtype), abstract(dims, np.int32)
         executable = compiled(function, leaves, x, at, [[slot] * rows], donate=3)
-        memory = executable.memory_analysis()
-        assert memory.alias_size_in_bytes == 2 * size * rows
-        assert memory.temp_size_in_bytes < size / 2
+        found = executable.memory_analysis()
+        assert found.alias_size_in_bytes == 2 * rows * 2 * context * 64 * 2
+        return found.temp_size_in_bytes
+
+    for decode in (True, False):
+        # Attention goes piece by piece: what it needs does not grow with the context.
+        assert memory(decode, 16384) == memory(decode, 1024) < 16384 * 64 * 2
 
 
 def test_loads_its_own_shards_only(checkpoint: Checkpoint, whole: Stage, tmp_path: Path) -> None:
@@ -288,8 +315,17 @@ def test_tensors_are_loaded_at_any_alignment(tmp_path: Path, start: int) -> None
     loaded = loader.load(Tensor(file, "BF16", (6, 50), start, start + 600))
     assert same(np.asarray(loaded), values)
     assert sizes == [600]
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(CheckpointError, match="shorter"):
         loader.load(Tensor(file, "BF16", (6, 50), start + 5, start + 605))
+
+
+@pytest.mark.parametrize("left", [None, 0, 500])
+def test_a_file_that_shrinks_after_its_header_was_read(tmp_path: Path, left: int | None) -> None:
+    file = tmp_path / "file"
+    if left is not None:
+        file.write_bytes(bytes(left))
+    with pytest.raises(CheckpointError, match=str(file)):
+        Loader(jax.devices()[0], lambda size: None).load(Tensor(file, "F32", (150,), 0, 600))
 
 
 def test_refuses_positions_outside_the_context(whole: Stage) -> None:

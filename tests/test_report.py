@@ -39,7 +39,7 @@ def test_digest_is_of_the_measurements() -> None:
 
 
 def test_batch_measurements_start_at_one_row_and_are_sorted() -> None:
-    assert list(report("a", rows_ns={4: 9, 1: 5}).rows_ns) == [1, 4]
+    assert list(report("a", rows_ns={4: 9, 1: 5}).rows_ns or ()) == [1, 4]
     with pytest.raises(ValidationError, match="must include one row"):
         report("a", rows_ns={2: 5})
 

@@ -117,7 +117,7 @@ def test_check_says_what_an_edit_changed_and_writes_only_when_told(
     before = plan_file.read_text()
     code, out, _ = kafila(capsys, "check", plan_file)
     assert code == 0
-    assert "ring.anna.context_us: 163 in the file, now 326" in out
+    assert "ring.anna.context_us: 73 in the file, now 145" in out
     assert plan_file.read_text() == before
     assert kafila(capsys, "check", "--write", plan_file)[0] == 0
     code, out, _ = kafila(capsys, "check", plan_file)

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kafila.plan.partition import Affine, partition
+from kafila.plan.partition import partition
+from kafila.plan.values import Affine
 
 
 def divisions(blocks: int, devices: int) -> Iterator[tuple[int, ...]]:
@@ -52,7 +53,7 @@ def test_bottleneck_is_the_least_there_is(blocks: int, devices: list[Affine]) ->
         assert division is None
         return
     assert division is not None
-    assert division.bottleneck_us == best
+    assert division.cost_us == best
     assert sum(division.counts) == blocks
     assert all(
         1 <= count <= device.limit for count, device in zip(division.counts, devices, strict=True)
@@ -79,5 +80,5 @@ def test_a_large_chain_is_divided_exactly() -> None:
     division = partition(5_000, devices)
     assert division is not None
     assert sum(division.counts) == 5_000
-    below = division.bottleneck_us * (1 - 1e-12)
+    below = division.cost_us * (1 - 1e-12)
     assert sum(device.most(below) for device in devices) < 5_000

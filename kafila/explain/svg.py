@@ -21,7 +21,7 @@ ROWS_X, ROW = 348, 92
 BAR_X, BAR_WIDTH, BAR_HEIGHT = ROWS_X + 92, 216, 10
 LINE, LABEL = 20, 110
 """Of the reasons: height of a line, width of what they are about."""
-CHARS, NAME, LABEL_NAME = 104, 24, 12
+CHARS, NAME, LABEL_NAME = 100, 24, 12
 """Characters that fit a reason's line, a member's name over its bars, and one in smaller print."""
 
 STAGE_DEGREES, EDGE_DEGREES = 14.0, 6.0

@@ -305,8 +305,10 @@ def _differences(was: object, now: object, place: Place) -> Iterator[Change]:
 def findings(found: Recheck) -> dict[str, object]:
     """A recheck for programs."""
     refused = found.refused
+    short = any(member.need_bytes > member.room_bytes for member in found.plan.ring)
     return {
-        "admitted": refused is None,
+        "admitted": not short,
+        "forced": found.plan.forced,
         "changes": [asdict(change) for change in found.changes],
         "warnings": list(found.plan.warnings),
         "notes": list(found.notes),

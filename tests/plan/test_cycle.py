@@ -82,6 +82,16 @@ def test_local_search_is_a_cycle_close_to_the_best(costs: list[list[int]]) -> No
     assert found[0] == 0
     best = cycle_cost(costs, cycle._held_karp(costs))
     assert best <= cycle_cost(costs, found)
+    assert not cycle._reverse(costs, list(found))
+    assert not cycle._move(costs, list(found))
+
+
+def test_local_search_of_the_largest_ring_ends_where_nothing_improves() -> None:
+    random = Random(0)
+    costs = matrix(64, [random.randrange(10**6) for _ in range(64 * 63 // 2)])
+    found = list(cheapest_cycle(costs))
+    assert not cycle._reverse(costs, found)
+    assert not cycle._move(costs, found)
 
 
 def test_local_search_is_good_on_the_plane() -> None:

@@ -69,14 +69,14 @@ def plan(
     """
     from typing import cast
 
-    from kafila import derive, plantext
+    from kafila import derive, plantext, reports
     from kafila.manifest import Manifest
     from kafila.plan.make import Wishes
     from kafila.plan.values import Order, Strategy
     from kafila.probe.report import read_probes
 
-    probes = derive.merge([(file, read_probes(file)) for file in files or ("probes.yaml",)])
-    probes = derive.without(probes, without)
+    probes = reports.merge([(file, read_probes(file)) for file in files or ("probes.yaml",)])
+    probes = reports.without(probes, without)
     manifest = Manifest.of(model) if model else None
     wishes = Wishes(
         strategy=cast(Strategy, strategy),

@@ -6,7 +6,7 @@ Exact for a given head and number of groups; knows costs and limits, not where t
 from collections.abc import Sequence
 from math import inf, nextafter
 
-from kafila.plan.partition import least_bound, reserved
+from kafila.plan.partition import cheapest, least_bound, reserved
 from kafila.plan.values import Affine, Division
 
 
@@ -29,7 +29,7 @@ def quickest(
     devices = reserved(blocks, devices)
 
     def slowest_decides(bound: float) -> bool:
-        counts = _fill(blocks, devices, bound)
+        counts = cheapest(blocks, devices, bound)
         if counts is None:
             return False
         slowest = max(device.cost(device.most(bound)) for device in devices)
@@ -40,7 +40,7 @@ def quickest(
     bounds = (inf,) if crossing is None else (crossing, nextafter(crossing, 0.0))
     divisions = [
         Division(tuple(counts), token_us(_costs(devices, counts), network_us, groups), groups)
-        for counts in (_fill(blocks, devices, bound) for bound in bounds)
+        for counts in (cheapest(blocks, devices, bound) for bound in bounds)
         if counts is not None
     ]
     return min(divisions, key=lambda division: division.cost_us, default=None)
@@ -51,24 +51,9 @@ def at_least(blocks: int, devices: Sequence[Affine], network_us: float, groups: 
     rate = sum(1 / device.per for device in devices)
     bottleneck = (blocks + sum(device.fixed / device.per for device in devices)) / rate
     fixed = sum(device.cost(1) for device in devices)
-    cheapest = min(device.per for device in devices)
-    once = fixed + (blocks - len(devices)) * cheapest + network_us
+    once = fixed + (blocks - len(devices)) * min(device.per for device in devices) + network_us
     return max(once, groups * bottleneck)
 
 
 def _costs(devices: Sequence[Affine], counts: Sequence[int]) -> list[float]:
     return [device.cost(count) for device, count in zip(devices, counts, strict=True)]
-
-
-def _fill(blocks: int, devices: Sequence[Affine], bound: float) -> list[int] | None:
-    """The least sum of stage costs with none above `bound`: cheapest blocks first."""
-    counts = [1] * len(devices)
-    most = [device.limit if bound == inf else device.most(bound) for device in devices]
-    left = blocks - len(devices)
-    if min(most) < 1 or sum(most) < blocks:
-        return None
-    for i in sorted(range(len(devices)), key=lambda i: devices[i].per):
-        more = min(left, most[i] - 1)
-        counts[i] += more
-        left -= more
-    return counts

@@ -6,6 +6,7 @@ Chain-on-chain partitioning, exact (Pinar et al.); knows costs and limits, not w
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 
 from kafila.plan.values import Affine, Division
 
@@ -17,13 +18,14 @@ _FEW = 64
 def partition(blocks: int, devices: Sequence[Affine]) -> Division | None:
     """The division of `blocks` over all `devices`, at least one each, with the least bottleneck.
 
-    None when the limits admit no division. O(km log km).
+    Of the divisions that have it the one with the least sum, so that no slow device holds more
+    than it must. None when the limits admit no division. O(km log km).
     """
     devices = reserved(blocks, devices)
-    bottleneck = least_bound(devices, lambda bound: _fill(blocks, devices, bound) is not None)
+    bottleneck = least_bound(devices, lambda bound: _feasible(blocks, devices, bound))
     if bottleneck is None:
         return None
-    counts = _fill(blocks, devices, bottleneck)
+    counts = cheapest(blocks, devices, bottleneck)
     assert counts is not None
     return Division(tuple(counts), bottleneck)
 
@@ -60,19 +62,32 @@ def least_bound(devices: Sequence[Affine], holds: Callable[[float], bool]) -> fl
     return candidates[bisect_left(candidates, True, key=holds)]
 
 
-def _fill(blocks: int, devices: Sequence[Affine], bound: float) -> list[int] | None:
-    """Feasible: one pass from left to right, each device taking all it may within `bound`.
+def _feasible(blocks: int, devices: Sequence[Affine], bound: float) -> bool:
+    """One pass from left to right, each device taking all it may within `bound`.
 
-    Optimal by exchange: a block that a device declines falls to a later one and cannot lower the
+    Right by exchange: a block that a device declines falls to a later one and cannot lower the
     bottleneck. One block stays reserved for each device still to come.
     """
-    counts = []
     left, to_come = blocks, len(devices)
     for device in devices:
         to_come -= 1
         count = min(device.most(bound), left - to_come)
         if count < 1:
-            return None
-        counts.append(count)
+            return False
         left -= count
-    return counts if left == 0 else None
+    return left == 0
+
+
+def cheapest(blocks: int, devices: Sequence[Affine], bound: float) -> list[int] | None:
+    """The division with the least sum of stage costs among those with none above `bound`: one
+    block for everybody, the others to whom they cost least. None where there is none."""
+    counts = [1] * len(devices)
+    most = [device.limit if bound == inf else device.most(bound) for device in devices]
+    left = blocks - len(devices)
+    if min(most) < 1 or sum(most) < blocks:
+        return None
+    for i in sorted(range(len(devices)), key=lambda i: devices[i].per):
+        more = min(left, most[i] - 1)
+        counts[i] += more
+        left -= more
+    return counts

@@ -2,12 +2,13 @@
 
 import pytest
 
-from kafila.derive import findings, merge, plan_probes, recheck
+from kafila.derive import findings, plan_probes, recheck
 from kafila.errors import BadFile, UsageProblem
 from kafila.plan.make import Wishes
 from kafila.planfile import PlanFile, parse
 from kafila.plantext import render
 from kafila.probe import report as files
+from kafila.reports import merge
 from tests.plan.fleets import key, manifest, probes, report
 
 PAPER = Wishes(strategy="bottleneck")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -58,9 +59,16 @@ def test_bottleneck_is_the_least_there_is(blocks: int, devices: list[Affine]) ->
     assert all(
         1 <= count <= device.limit for count, device in zip(division.counts, devices, strict=True)
     )
-    assert best == max(
-        device.cost(count) for count, device in zip(division.counts, devices, strict=True)
+    costs = [device.cost(count) for count, device in zip(division.counts, devices, strict=True)]
+    assert max(costs) == best
+    least = min(
+        sum(costs)
+        for counts in divisions(blocks, len(devices))
+        for costs in [[each.cost(n) for each, n in zip(devices, counts, strict=True)]]
+        if max(costs) == best
+        and all(n <= each.limit for each, n in zip(devices, counts, strict=True))
     )
+    assert sum(costs) == pytest.approx(least, rel=1e-12)
 
 
 def test_no_devices_divide_nothing() -> None:

@@ -4,7 +4,6 @@ Exact (Held-Karp) up to EXACT_RING members, a local search above. Knows indices,
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from operator import add
 
 from kafila.defaults import EXACT_RING
@@ -22,11 +21,6 @@ def cheapest_cycle(costs: Matrix) -> tuple[int, ...]:
     if len(costs) <= 3:
         return tuple(range(len(costs)))
     return _held_karp(costs) if len(costs) <= EXACT_RING else _local_search(costs)
-
-
-def cycle_cost(costs: Matrix, order: Sequence[int]) -> int:
-    """The sum round the closed cycle."""
-    return sum(costs[a][b] for a, b in pairwise((*order, order[0])))
 
 
 def _held_karp(costs: Matrix) -> tuple[int, ...]:

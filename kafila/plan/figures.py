@@ -8,7 +8,7 @@ from kafila.plan.circuit import token_us
 from kafila.plan.cost import batch, chunk_us, chunks_of, context_us, priced, stage
 from kafila.plan.edges import edges_of, hops_us, sending_us
 from kafila.plan.groups import rows_of
-from kafila.plan.values import Choice, Device, Edge, Figures, Load, Model, Predictions, Stage
+from kafila.plan.values import Choice, Edge, Figures, Load, Model, Predictions, Stage
 
 
 def figures(model: Model, load: Load, choice: Choice) -> Figures:
@@ -90,8 +90,3 @@ def first_token_us(model: Model, choice: Choice, prompt: int) -> float | None:
 def utilisation(stages: Sequence[float]) -> float:
     """The average stage over the slowest: the share of device-time that computes (Table IV)."""
     return sum(stages) / len(stages) / max(stages)
-
-
-def alone(device: Device, blocks: int) -> Choice:
-    """A ring of one: `device` holds everything."""
-    return Choice((device,), (blocks,), ("direct",), 1)

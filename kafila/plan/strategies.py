@@ -3,7 +3,7 @@
 `load` and `bottleneck` search with the cost model; the others are what other systems do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kafila.errors import UsageProblem
@@ -126,18 +126,33 @@ def _limits(ground: Ground, ring: Sequence[Device], groups: int) -> list[int]:
 def _balanced(ground: Ground, *, capped: bool) -> Divide:
     """Algorithm 1 on eq. 2, or on what the tier has instead; without a cap memory is no limit."""
 
-    def divide(ring: tuple[Device, ...]) -> Division | None:
+    def within(ring: tuple[Device, ...], limits: Sequence[int]) -> Division | None:
         model, devices = ground.model, ring
         if ground.tier == "arithmetic":
             model, devices = by_arithmetic(model, ring)
-        limits = _limits(ground, ring, 1) if capped else [model.blocks] * len(ring)
         stages = [
             stage(model, device, head=position == 0, limit=most)
             for position, (device, most) in enumerate(zip(devices, limits, strict=True))
         ]
         return partition(model.blocks, stages)
 
-    return divide
+    if capped:
+        return lambda ring: _in_fewest_groups(ground, ring, within)
+    return lambda ring: within(ring, [ground.model.blocks] * len(ring))
+
+
+def _in_fewest_groups(
+    ground: Ground,
+    ring: tuple[Device, ...],
+    within: Callable[[tuple[Device, ...], Sequence[int]], Division | None],
+) -> Division | None:
+    """The division within the limits of one group; of more where their smaller workspace is what
+    makes one fit."""
+    for groups in sensible_groups(ground.load.concurrency):
+        division = within(ring, _limits(ground, ring, groups))
+        if division is not None:
+            return replace(division, groups=groups)
+    return None
 
 
 def _by_load(ground: Ground) -> Divide:
@@ -169,15 +184,14 @@ def _by_room(ground: Ground, *, capped: bool) -> Divide:
     """In proportion to the blocks that each has room for: it fits whenever anything does."""
     blocks = ground.model.blocks
 
-    def divide(ring: tuple[Device, ...]) -> Division | None:
-        limits = _limits(ground, ring, 1)
-        if not capped:
-            return Division(proportional(blocks, [each.room_bytes for each in ring]), 0.0)
+    def within(ring: tuple[Device, ...], limits: Sequence[int]) -> Division | None:
         if min(limits) < 1 or sum(limits) < blocks:
             return None
         return Division(proportional(blocks, limits), 0.0)
 
-    return divide
+    if capped:
+        return lambda ring: _in_fewest_groups(ground, ring, within)
+    return lambda ring: Division(proportional(blocks, [each.room_bytes for each in ring]), 0.0)
 
 
 def _shared(ground: Ground, strategy: Strategy) -> Placement:

@@ -1,6 +1,7 @@
 """The cheapest cycle against brute force, with many ties, and the local search beside it."""
 
-from itertools import permutations
+from collections.abc import Sequence
+from itertools import pairwise, permutations
 from math import cos, hypot, pi, sin
 from random import Random
 
@@ -10,7 +11,12 @@ from hypothesis import strategies as st
 
 from kafila.defaults import EXACT_RING
 from kafila.plan import cycle
-from kafila.plan.cycle import Matrix, cheapest_cycle, cycle_cost
+from kafila.plan.cycle import Matrix, cheapest_cycle
+
+
+def cycle_cost(costs: Matrix, order: Sequence[int]) -> int:
+    """The sum round the closed cycle."""
+    return sum(costs[a][b] for a, b in pairwise((*order, order[0])))
 
 
 def brute_force(costs: Matrix) -> tuple[int, ...]:

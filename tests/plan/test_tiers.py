@@ -8,7 +8,7 @@ import pytest
 from kafila.plan.admission import possible
 from kafila.plan.make import Wishes, make_plan
 from kafila.plan.tiers import tier_of
-from kafila.plan.values import Device, Plan
+from kafila.plan.values import Device, Load, Plan, Workspace
 from tests.plan.fleets import GB, ONE, device, model
 
 FULL = [
@@ -81,6 +81,27 @@ def test_room_counts_after_what_else_is_held() -> None:
     plan = make_plan(chain, ONE, members, "a")
     assert counts(plan) == {"a": 2, "b": 6}
     assert not possible(model(9, head_resident_bytes=4 * GB), ONE, members)
+
+
+@pytest.mark.parametrize(
+    ("missing", "tier"),
+    [
+        ({}, "full"),
+        ({"bandwidth": None}, "arithmetic"),
+        ({"bandwidth": None, "flops": None}, "working-set"),
+    ],
+)
+def test_more_groups_where_one_needs_too_much_workspace(missing: dict[str, Any], tier: str) -> None:
+    """Four rows a step take 4 GB; two take 2."""
+    members = [device(name, room_bytes=5 * GB, workspace=Workspace(0, GB, 0)) for name in "ab"]
+    members[1] = replace(members[1], **missing)
+    chain, load = model(5, kv_bytes=0), Load(1, 4)
+    for strategy in ("load", "bottleneck"):
+        wishes = Wishes("load" if strategy == "load" else "bottleneck")
+        plan = make_plan(chain, load, members, "a", wishes)
+        assert plan.tier == tier
+        assert plan.groups >= 2
+        assert all(stage.need_bytes <= stage.room_bytes for stage in plan.ring)
 
 
 def test_lower_tiers_are_refused_and_forced_like_others() -> None:

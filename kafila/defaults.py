@@ -46,6 +46,15 @@ MAX_CONCURRENCY: Final = 4096
 HEAD_MARGIN: Final = 0.05
 """A head must beat the anchor by this share to move: more than overhead noise can feign (paper)."""
 
+EXACT_RING: Final = 16
+"""Members up to which the ring's order is exact: half a second; two more would take four times."""
+
+PREFILL_CHUNK: Final = 256
+"""Tokens of a prompt that go round the ring at once, as `stages` compiles them."""
+
+PROMPT_TOKENS: Final = 1000
+"""The prompt for which plans predict the time to the first token: a page or two of text."""
+
 MAX_FILE_BYTES: Final = 1 << 20
 """A plan or report file is a few kilobytes; past this it is another file."""
 

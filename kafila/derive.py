@@ -3,65 +3,73 @@
 The seam between files (`probe.report`, `planfile`) and the planner's plain values (`plan`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from kafila import planfile
-from kafila.defaults import MAX_MEMBERS
 from kafila.errors import BadFile, UsageProblem
 from kafila.manifest import Manifest
 from kafila.plan import values
-from kafila.plan.admission import Fit, Refused, refusal, share_rooms
-from kafila.plan.make import best_groups, evaluate, fits_of, make_plan
+from kafila.plan.admission import Fit, all_fit, fits_of, share_rooms
+from kafila.plan.compare import Row, compare
+from kafila.plan.make import DEFAULT, Wishes, derive, make_plan
+from kafila.plan.refusal import Refused, refusal
+from kafila.plan.strategies import best_groups
 from kafila.planfile import PlanFile
 from kafila.probe.report import Probes, Report, session_id
 from kafila.yamlfile import Place
 
 
-def merge(files: Sequence[tuple[str, Probes]]) -> Probes:
-    """Report files (each with what to call it) as one: reports in order, the first file's host.
-
-    Files may leave model and session out; where two name different ones, BadFile.
-    """
-    first = files[0][1]
-    manifest, session = first.manifest, first.session
-    for name, probes in files[1:]:
-        if manifest and probes.manifest and probes.manifest.digest != manifest.digest:
-            raise BadFile(
-                f"{name}: made for {probes.manifest.name}, but {files[0][0]} for {manifest.name}; "
-                "probe both for one model"
-            )
-        if session and probes.session and probes.session != session:
-            raise BadFile(f"{name}: names another rendezvous than the files before it")
-        manifest, session = manifest or probes.manifest, session or probes.session
-    reports = tuple(report for _, probes in files for report in probes.reports)
-    if len(reports) > MAX_MEMBERS:
-        raise BadFile(f"{len(reports)} reports; a ring has at most {MAX_MEMBERS} members")
-    host = first.host or first.reports[0].name
-    return Probes(manifest=manifest, session=session, host=host, reports=reports)
-
-
 def plan_probes(
-    probes: Probes, *, context: int, concurrency: int, manifest: Manifest | None = None
+    probes: Probes,
+    *,
+    context: int,
+    concurrency: int,
+    manifest: Manifest | None = None,
+    wishes: Wishes = DEFAULT,
 ) -> PlanFile:
     """Plan for these reports; `manifest` overrides the one in the file.
 
     Raises UsageProblem, BadFile, Refused and NotAdmitted, each in words.
     """
-    manifest = manifest or probes.manifest
-    if manifest is None:
-        raise UsageProblem("these reports were made without a model; name one with --model")
-    model = _model(manifest)
-    anchor = probes.host or probes.reports[0].name
-    devices = [report.device() for report in probes.reports]
-    plan = make_plan(_values(model), values.Load(context, concurrency), devices, anchor)
+    model = _model(probes, manifest)
+    load = values.Load(context, concurrency)
+    plan = make_plan(model_value(model), load, devices(probes), opener(probes), wishes)
     return _plan_file(plan, probes, model)
 
 
-def _model(manifest: Manifest) -> planfile.Model:
+def compare_probes(
+    probes: Probes,
+    *,
+    context: int,
+    concurrency: int,
+    manifest: Manifest | None = None,
+    wishes: Wishes = DEFAULT,
+) -> list[Row]:
+    """Every strategy for these reports, side by side; raises what `plan_probes` raises but for
+    what does not fit."""
+    model = model_value(_model(probes, manifest))
+    load = values.Load(context, concurrency)
+    return compare(model, load, devices(probes), opener(probes), wishes)
+
+
+def opener(probes: Probes) -> str:
+    """Who opened the session: the anchor of head placement."""
+    return probes.host or probes.reports[0].name
+
+
+def devices(probes: Probes) -> list[values.Device]:
+    """The planner's view of all members."""
+    return [report.device() for report in probes.reports]
+
+
+def _model(probes: Probes, manifest: Manifest | None) -> planfile.Model:
+    manifest = manifest or probes.manifest
+    if manifest is None:
+        raise UsageProblem("these reports were made without a model; name one with --model")
     try:
         return planfile.Model(
             name=manifest.name,
@@ -82,10 +90,10 @@ def _model(manifest: Manifest) -> planfile.Model:
         raise BadFile(f"the reports' manifest: {fault['loc'][-1]}: {fault['msg']}") from None
 
 
-def _values(model: planfile.Model) -> values.Model:
-    return values.Model(
-        **model.model_dump(exclude={"revision", "manifest", "dtype", "hidden", "vocab"})
-    )
+def model_value(model: planfile.Model) -> values.Model:
+    """The planner's view of a plan's model."""
+    sizes = model.model_dump(exclude={"revision", "manifest", "dtype", "vocab"})
+    return values.Model(**sizes, itemsize=4 if model.dtype == "float32" else 2)
 
 
 def _plan_file(plan: values.Plan, probes: Probes, model: planfile.Model) -> PlanFile:
@@ -96,17 +104,21 @@ def _plan_file(plan: values.Plan, probes: Probes, model: planfile.Model) -> Plan
         model=model,
         session=planfile.Session(
             id=session_id([report.key for report in probes.reports]),
+            opener=opener(probes),
             rendezvous=probes.session.rendezvous if probes.session else None,
             rendezvous_key=probes.session.rendezvous_key if probes.session else None,
             context=plan.load.context,
             concurrency=plan.load.concurrency,
         ),
         head=plan.ring[0].device.name,
-        strategy="bottleneck",
-        tier="full",
+        strategy=plan.strategy,
+        tier=plan.tier,
+        order=plan.order,
         groups=plan.groups,
+        forced=plan.forced,
         ring=tuple(_member(stage, reports[stage.device.name]) for stage in plan.ring),
-        predictions=_predictions(plan.predictions, approximate=approximate),
+        predictions=_predictions(plan.derived, approximate=approximate),
+        warnings=plan.derived.warnings,
         notes=plan.notes,
         reports=probes.digest(),
     )
@@ -123,36 +135,58 @@ def _member(stage: values.Stage, report: Report) -> planfile.Member:
             machine_bytes=report.machine_bytes,
             bandwidth=report.bandwidth,
             overhead_us=report.overhead_us,
+            flops=report.flops,
             rows_ns=report.rows_ns,
             runtime_bytes=report.runtime_bytes,
             workspace=report.workspace,
             rtt_us=report.rtt_us,
+            pairs_us=report.pairs_us,
+            upload=report.upload,
+            nat=report.nat,
         ),
-        **_derived(stage),
+        **_stage(stage),
     )
 
 
-def _derived(stage: values.Stage) -> dict[str, Any]:
+def _stage(stage: values.Stage) -> dict[str, Any]:
     """The fields of a member that follow from the division."""
     edge = stage.edge
     return {
         "blocks": f"{stage.blocks.start}-{stage.blocks.stop - 1}",
-        "stage_us": round(stage.stage_us),
-        "context_us": round(stage.context_us),
+        "stage_us": _whole(stage.stage_us),
+        "context_us": _whole(stage.context_us),
+        "load_us": _whole(stage.load_us),
         "need_bytes": stage.need_bytes,
         "room_bytes": stage.room_bytes,
         "edge": edge and planfile.Edge(to=edge.to, path=edge.path, cost_us=edge.cost_us),
     }
 
 
-def _predictions(predictions: values.Predictions, *, approximate: bool) -> planfile.Predictions:
+def _predictions(derived: values.Derived, *, approximate: bool) -> planfile.Predictions:
+    made = derived.predictions
+    fields = ("bottleneck_us", "token_us", "token_full_us", "shared_token_us", "network_us")
+    times = {key: _whole(getattr(made, key, None)) for key in (*fields, "first_token_us")}
     return planfile.Predictions(
-        bottleneck_us=round(predictions.bottleneck_us),
-        token_us=round(predictions.token_us),
-        token_full_us=round(predictions.token_full_us),
-        shared_token_us=round(predictions.shared_token_us),
+        **times,
         approximate=approximate,
+        strategies=planfile.Strategies(
+            load=_outlook(derived.load_outlook), bottleneck=_outlook(derived.bottleneck_outlook)
+        ),
     )
+
+
+def _outlook(outlook: values.Outlook | None) -> planfile.Outlook | None:
+    if outlook is None:
+        return None
+    return planfile.Outlook(
+        head=outlook.head,
+        token_us=round(outlook.token_us),
+        shared_token_us=round(outlook.shared_token_us),
+    )
+
+
+def _whole(time_us: float | None) -> int | None:
+    return None if time_us is None else round(time_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,36 +209,42 @@ class Recheck:
 
 
 def recheck(plan: PlanFile) -> Recheck:
-    """Derive anew all that follows from a plan's decisions: ranges, order, paths, groups, load."""
-    model = _values(plan.model)
+    """Derive anew all that follows from a plan's decisions: ranges, order, paths, groups, load.
+
+    A plan that was forced is not refused: what it lacks is among its warnings.
+    """
+    model = model_value(plan.model)
     load = values.Load(plan.session.context, plan.session.concurrency)
     ring, notes = share_rooms([planfile.device(member) for member in plan.ring])
-    counts = [len(member.block_range) for member in plan.ring]
-    paths = [member.edge.path if member.edge else "direct" for member in plan.ring]
-    fresh = evaluate(model, load, ring, counts, paths, plan.groups)
-    better = best_groups(model, load, ring, counts, paths)
-    if better != plan.groups:
+    choice = values.Choice(
+        ring=ring,
+        counts=tuple(len(member.block_range) for member in plan.ring),
+        paths=tuple(member.edge.path if member.edge else "direct" for member in plan.ring),
+        groups=plan.groups,
+    )
+    fresh = derive(model, load, choice, plan.session.opener, forced=plan.forced)
+    better = best_groups(model, load, choice) if fresh.predictions else None
+    if better not in (None, plan.groups):
         notes = (*notes, f"groups: {plan.groups} is kept; {better} is predicted to be faster")
 
-    def fits(other: values.Load) -> tuple[Fit, ...]:
-        groups = min(plan.groups, other.concurrency)
-        return fits_of(model, other, ring, counts, groups)
+    def fits(model: values.Model, load: values.Load) -> tuple[Fit, ...]:
+        return fits_of(model, load, ring, choice.counts, min(plan.groups, load.concurrency))
 
     refused = None
-    if any(fit.short_bytes for fit in fits(load)):
+    if not plan.forced and not all_fit(fits(model, load)):
         refused = refusal(
-            model,
-            load,
-            fits(load),
-            lambda other: not any(fit.short_bytes for fit in fits(other)),
-            notes,
+            model, load, fits(model, load), lambda *other: all_fit(fits(*other)), notes=notes
         )
     members = tuple(
-        member.model_copy(update=_derived(stage))
+        member.model_copy(update=_stage(stage))
         for member, stage in zip(plan.ring, fresh.ring, strict=True)
     )
-    predictions = _predictions(fresh.predictions, approximate=plan.predictions.approximate)
-    derived = plan.model_copy(update={"ring": members, "predictions": predictions})
+    update = {
+        "ring": members,
+        "predictions": _predictions(fresh, approximate=plan.predictions.approximate),
+        "warnings": fresh.warnings,
+    }
+    derived = plan.model_copy(update=update)
     changes = tuple(_differences(plan.model_dump(), derived.model_dump(), ()))
     return Recheck(derived, changes, notes, refused)
 
@@ -213,7 +253,7 @@ def _differences(was: object, now: object, place: Place) -> Iterator[Change]:
     if isinstance(was, dict) and isinstance(now, dict):
         for key in was:
             yield from _differences(was[key], now[key], (*place, key))
-    elif isinstance(was, list | tuple) and isinstance(now, list | tuple):
+    elif isinstance(was, list | tuple) and isinstance(now, list | tuple) and len(was) == len(now):
         for position, (old, new) in enumerate(zip(was, now, strict=True)):
             name = old["name"] if isinstance(old, dict) and "name" in old else position
             yield from _differences(old, new, (*place, name))
@@ -224,13 +264,22 @@ def _differences(was: object, now: object, place: Place) -> Iterator[Change]:
 def findings(found: Recheck) -> dict[str, object]:
     """A recheck for programs."""
     refused = found.refused
+    short = any(member.need_bytes > member.room_bytes for member in found.plan.ring)
     return {
-        "admitted": refused is None,
+        "admitted": not short,
+        "forced": found.plan.forced,
         "changes": [asdict(change) for change in found.changes],
+        "warnings": list(found.plan.warnings),
         "notes": list(found.notes),
         "members": [
             {"name": member.name, "need_bytes": member.need_bytes, "room_bytes": member.room_bytes}
             for member in found.plan.ring
         ],
-        "would_fit": refused and {"context": refused.context, "concurrency": refused.concurrency},
+        "would_fit": refused
+        and {
+            "context": refused.context,
+            "concurrency": refused.concurrency,
+            "weights": refused.weights,
+            "room_bytes": refused.missing_bytes,
+        },
     }

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from kafila import yamlfile
 from kafila.defaults import MAX_MEMBERS
 from kafila.plan import values
-from kafila.probe.report import Rows, Workspace, rows_from_one, session_id
+from kafila.probe.report import Nat, Rows, Workspace, rows_from_one, session_id
 from kafila.schema import Address, Count, Digest, Key, Name, Strict, Whole, Words, build
 from kafila.yamlfile import Document, Place
 
@@ -41,9 +41,13 @@ class Model(Strict):
 
 
 class Session(Strict):
-    """Who meets where, and what for. `id` follows from the members' keys."""
+    """Who meets where, and what for. `id` follows from the members' keys.
+
+    `opener` opened the session: the head, unless another is better by more than a margin.
+    """
 
     id: Key
+    opener: Name
     rendezvous: Address | None
     rendezvous_key: Key | None
     context: Count
@@ -51,7 +55,10 @@ class Session(Strict):
 
 
 class Edge(Strict):
-    """To the next member of the ring, as predicted; `cost_us` is null where nobody timed."""
+    """To the next member of the ring, as predicted.
+
+    `cost_us` is a round trip, null where nobody timed.
+    """
 
     to: Name
     path: Literal["direct", "relayed"]
@@ -63,12 +70,16 @@ class Measured(Strict):
 
     machine: Words
     machine_bytes: Count
-    bandwidth: Count
-    overhead_us: Whole
-    rows_ns: Rows
+    bandwidth: Count | None
+    overhead_us: Whole | None
+    flops: Count | None
+    rows_ns: Rows | None
     runtime_bytes: Whole
     workspace: Workspace
     rtt_us: Whole | None
+    pairs_us: dict[Name, Whole]
+    upload: Count | None
+    nat: Nat | None
 
     _rows = field_validator("rows_ns")(rows_from_one)
 
@@ -81,8 +92,9 @@ class Member(Strict):
     exchange_key: Key
     platform: Words
     blocks: BlockRange
-    stage_us: Whole
-    context_us: Whole
+    stage_us: Whole | None
+    context_us: Whole | None
+    load_us: Whole | None
     need_bytes: Whole
     room_bytes: Count
     edge: Edge | None
@@ -95,14 +107,35 @@ class Member(Strict):
         return range(int(first), int(last) + 1)
 
 
-class Predictions(Strict):
-    """See `kafila.plan.values.Predictions`; approximate where other shapes were measured."""
+class Outlook(Strict):
+    """What a strategy does on this ring: see `kafila.plan.values.Outlook`."""
 
-    bottleneck_us: Whole
+    head: Name
     token_us: Whole
-    token_full_us: Whole
     shared_token_us: Whole
+
+
+class Strategies(Strict):
+    """The two strategies that use the cost model, side by side; null where one does not fit."""
+
+    load: Outlook | None
+    bottleneck: Outlook | None
+
+
+class Predictions(Strict):
+    """See `kafila.plan.values.Predictions`; approximate where other shapes were measured.
+
+    All times are null unless the tier is full.
+    """
+
+    bottleneck_us: Whole | None
+    token_us: Whole | None
+    token_full_us: Whole | None
+    shared_token_us: Whole | None
+    network_us: Whole | None
+    first_token_us: Whole | None
     approximate: bool
+    strategies: Strategies
 
 
 class PlanFile(Strict):
@@ -112,11 +145,16 @@ class PlanFile(Strict):
     model: Model
     session: Session
     head: Name
-    strategy: Literal["bottleneck"]
-    tier: Literal["full"]
+    strategy: values.Strategy
+    tier: values.Tier
+    order: values.Order
     groups: Count
+    forced: bool
+    """It was asked for although it does not fit."""
     ring: Annotated[tuple[Member, ...], Field(min_length=1, max_length=MAX_MEMBERS, strict=False)]
     predictions: Predictions
+    warnings: Annotated[tuple[Words, ...], Field(strict=False)]
+    """What speaks against the plan; follows from the rest of it."""
     notes: Annotated[tuple[Words, ...], Field(strict=False)]
     reports: Digest
     """Of the reports the plan was made from."""
@@ -176,6 +214,11 @@ def faults(plan: PlanFile) -> Iterator[tuple[Place, str]]:
             ("head",),
             f"the head must be first in the ring, which starts with {names[0]}: write head: "
             f"{names[0]} or move {plan.head} to the front",
+        )
+    if plan.session.opener not in names:
+        yield (
+            ("session", "opener"),
+            f"no member is named {plan.session.opener}; {_nearest(plan.session.opener, names)}",
         )
     yield from _duplicates(plan)
     yield from _range_faults(plan)
@@ -269,9 +312,13 @@ def device(member: Member) -> values.Device:
         machine_bytes=measured.machine_bytes,
         bandwidth=measured.bandwidth,
         overhead_us=measured.overhead_us,
-        rows_ns=tuple(measured.rows_ns.items()),
+        flops=measured.flops,
+        rows_ns=tuple((measured.rows_ns or {}).items()),
         room_bytes=member.room_bytes,
         runtime_bytes=measured.runtime_bytes,
         workspace=values.Workspace(**measured.workspace.model_dump()),
         rtt_us=measured.rtt_us,
+        pairs_us=tuple(measured.pairs_us.items()),
+        upload=measured.upload,
+        nat=measured.nat.value() if measured.nat else values.Nat(),
     )

@@ -91,6 +91,12 @@ def build(model: type[T], document: Document) -> T:
             for place, fault in faults
             if fault["type"] != "missing" or place[:-1] not in strange
         ]
+        # A list whose only entry is wrong is not empty, though pydantic counts it so.
+        faults = [
+            (place, fault)
+            for place, fault in faults
+            if fault["type"] != "too_short" or not fault["input"]
+        ]
         place, fault = min(faults, key=lambda item: line(item[0]))
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise document.problem(place, _say(model, place, fault) + more) from None

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 
 def gib(size: int) -> str:
-    """Bytes; small sizes in MiB."""
-    return f"{size / 2**30:.2f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.2f} MiB"
+    """Bytes; small sizes in MiB, and what would be none of those as it is."""
+    if size >= 2**30 / 10:
+        return f"{size / 2**30:.2f} GiB"
+    return f"{size / 2**20:.2f} MiB" if size >= 2**20 / 100 or not size else f"{size} bytes"
 
 
 def ms(time_us: float) -> str:

@@ -1,11 +1,13 @@
 """Reports and `probes.yaml`: round trips, and errors that say line and remedy."""
 
+import re
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from kafila.errors import BadFile
+from kafila.plan import values
 from kafila.probe import report as files
 from kafila.probe.report import parse_probes, read_probes, render_probes, write_probes
 from tests.plan.fleets import key, probes, report
@@ -39,9 +41,49 @@ def test_digest_is_of_the_measurements() -> None:
 
 
 def test_batch_measurements_start_at_one_row_and_are_sorted() -> None:
-    assert list(report("a", rows_ns={4: 9, 1: 5}).rows_ns) == [1, 4]
+    assert list(report("a", rows_ns={4: 9, 1: 5}).rows_ns or ()) == [1, 4]
     with pytest.raises(ValidationError, match="must include one row"):
         report("a", rows_ns={2: 5})
+
+
+def test_what_was_not_measured_may_be_missing() -> None:
+    bare = report(
+        "anna",
+        bandwidth=None,
+        bandwidth_spread=None,
+        overhead_us=None,
+        overhead_spread_us=None,
+        flops=None,
+        flops_spread=None,
+        rows_ns=None,
+        nat=None,
+    )
+    text = render_probes(probes(reports=(bare,)))
+    assert parse_probes(text).reports == (bare,)
+    assert re.search("bandwidth: null +# not measured", text)
+    head, _, reports = text.partition("reports:")
+    short = head + "reports:" + re.sub(r"\n +\w+: null.*", "", reports)
+    assert "null" not in short.partition("reports:")[2]
+    assert parse_probes(short).reports == (bare,)
+    assert bare.device().nat == values.Nat()
+
+
+def test_reachability_in_a_report() -> None:
+    nat = files.Nat(
+        mapping="endpoint-independent",
+        filtering="unknown",
+        public="203.0.113.7",
+        networks=("192.168.1.0/24", "10.0.0.0/8"),
+        ipv6=True,
+    )
+    full = report("anna", nat=nat, pairs_us={"bert": 300}, upload=5_000_000)
+    text = render_probes(probes(reports=(full,)))
+    assert parse_probes(text).reports == (full,)
+    assert full.device().nat.networks == ("192.168.1.0/24", "10.0.0.0/8")
+    assert full.device().pairs_us == (("bert", 300),)
+    assert files.Report.model_validate_json(full.model_dump_json()) == full
+    with pytest.raises(BadFile, match=r"mapping must be 'endpoint-independent', .* not 'cone'"):
+        parse_probes(text.replace("mapping: endpoint-independent", "mapping: cone"))
 
 
 GOOD = render_probes(probes("anna", "bert"))

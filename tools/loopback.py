@@ -21,7 +21,7 @@ from kafila.manifest import Manifest
 from kafila.net.identity import Identity
 from kafila.planfile import PlanFile
 from kafila.plantext import render
-from kafila.probe.report import Probes, Report, Session, Workspace, write_probes
+from kafila.probe.report import Nat, Probes, Report, Session, Workspace, write_probes
 from kafila.processes import Processes
 
 NAMES = ("anna", "bert", "cleo", "dora", "emil", "fine")
@@ -118,6 +118,7 @@ class Ring:
                     room_bytes=room_bytes,
                     runtime_bytes=200_000_000,
                     workspace=Workspace(base_bytes=1_000_000, row_bytes=1000, context_bytes=100),
+                    nat=Nat(mapping="endpoint-independent", filtering="endpoint-independent"),
                 )
             )
         probes = Probes(manifest=manifest, session=session, host=NAMES[0], reports=tuple(reports))

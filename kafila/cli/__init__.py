@@ -12,6 +12,8 @@ VERBS = {
     "probe": "Measure this machine, alone or with the other members of a session.",
     "plan": "Divide a model over the members that probed; print the plan.",
     "check": "Re-derive a plan after an edit and say whether it is still admitted.",
+    "explain": "Show a plan as a picture, and say in words why it is as it is.",
+    "diff": "Say what differs between two plans and what that does to the predictions.",
     "serve": "Serve a plan as one of its members.",
     "rendezvous": "Run the server through which members meet.",
     "demo": "Rendezvous, three members and a chat on this machine, in one command.",

@@ -30,7 +30,8 @@ def check(file: str, write: bool, as_json: bool) -> int:
         for note in found.notes:
             click.echo(note)
         if not found.refused:
-            click.echo(f"{file}: admitted")
+            forced = any(member.need_bytes > member.room_bytes for member in found.plan.ring)
+            click.echo(f"{file}: {'forced; it does not fit' if forced else 'admitted'}")
             click.echo(summary(found.plan))
     if write and found.changes:
         yamlfile.write(file, render(found.plan))

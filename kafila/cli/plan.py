@@ -22,20 +22,77 @@ from kafila import defaults
     show_default=True,
     help="Requests served at once.",
 )
-def plan(files: tuple[str, ...], model: str | None, context: int, concurrency: int) -> None:
+@click.option(
+    "--strategy",
+    type=click.Choice(["load", "bottleneck", "uniform", "memory", "bandwidth"]),
+    default="load",
+    show_default=True,
+    help="What divides the blocks: the time between tokens of all requests, the slowest stage, "
+    "or a rule to compare with.",
+)
+@click.option("--compare", is_flag=True, help="Print all strategies side by side, and no plan.")
+@click.option("--without", metavar="NAME", multiple=True, help="Leave a member out (repeatable).")
+@click.option("--head", metavar="NAME", help="The member that is to be head.")
+@click.option(
+    "--head-margin",
+    type=click.FloatRange(min=0, max=1),
+    default=defaults.HEAD_MARGIN,
+    show_default=True,
+    help="What another head must gain over the one who opened the session.",
+)
+@click.option(
+    "--order",
+    type=click.Choice(["cost", "relays"]),
+    default="cost",
+    show_default=True,
+    help="Arrange the ring by round trips, or only by the number of relayed edges.",
+)
+@click.option("--force", is_flag=True, help="Plan what does not fit; the plan warns of it.")
+def plan(
+    files: tuple[str, ...],
+    model: str | None,
+    context: int,
+    concurrency: int,
+    strategy: str,
+    compare: bool,
+    without: tuple[str, ...],
+    head: str | None,
+    head_margin: float,
+    order: str,
+    force: bool,
+) -> None:
     """Divide a model over the members whose reports are in FILES (default: probes.yaml).
 
     Prints the plan; nothing is printed on stdout unless it is admitted.
 
     Example: kafila plan --context 8192 > plan.yaml
     """
-    from kafila.derive import merge, plan_probes
+    from typing import cast
+
+    from kafila import derive, plantext, reports
     from kafila.manifest import Manifest
-    from kafila.plantext import render, summary
+    from kafila.plan.make import Wishes
+    from kafila.plan.values import Order, Strategy
     from kafila.probe.report import read_probes
 
-    probes = merge([(file, read_probes(file)) for file in files or ("probes.yaml",)])
+    probes = reports.merge([(file, read_probes(file)) for file in files or ("probes.yaml",)])
+    probes = reports.without(probes, without)
     manifest = Manifest.of(model) if model else None
-    made = plan_probes(probes, context=context, concurrency=concurrency, manifest=manifest)
-    click.echo(render(made), nl=False)
-    click.echo(summary(made), err=True)
+    wishes = Wishes(
+        strategy=cast(Strategy, strategy),
+        order=cast(Order, order),
+        head=head,
+        margin=head_margin,
+        force=force,
+    )
+    if compare:
+        rows = derive.compare_probes(
+            probes, context=context, concurrency=concurrency, manifest=manifest, wishes=wishes
+        )
+        click.echo(plantext.comparison(rows, concurrency))
+        return
+    made = derive.plan_probes(
+        probes, context=context, concurrency=concurrency, manifest=manifest, wishes=wishes
+    )
+    click.echo(plantext.render(made), nl=False)
+    click.echo(plantext.summary(made), err=True)

@@ -1,15 +1,16 @@
-"""Admission: what each member needs at the declared load, what it has, and what would fit instead.
+"""Admission: what each member needs at the declared load, and what it has.
 
 Memory is the only reason to refuse; a slow ring is admitted.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kafila.errors import BadFile, NotAdmitted
+from kafila.plan.groups import rows_of, sensible_groups
 from kafila.plan.values import Device, Load, Model
-from kafila.words import counted, gib, listed
+from kafila.words import gib, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,63 +25,6 @@ class Fit:
     def short_bytes(self) -> int:
         """Need beyond the room."""
         return max(0, self.need_bytes - self.room_bytes)
-
-
-class Refused(NotAdmitted):
-    """No plan: which members are undersized by how much, and the loads that would fit."""
-
-    def __init__(
-        self,
-        model: Model,
-        load: Load,
-        fits: Sequence[Fit],
-        *,
-        context: int,
-        concurrency: int,
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.fits = tuple(fits)
-        self.context = context
-        """Most tokens that would fit at the declared concurrency; 0 if not even one."""
-        self.concurrency = concurrency
-        """Most requests that would fit at the declared context; 0 if not even one."""
-        self.missing_bytes = sum(fit.short_bytes for fit in fits)
-        lines = [
-            f"{model.name} does not fit with {load.context} tokens for "
-            f"{counted(load.concurrency, 'request')}; undersized: "
-            f"{listed([fit.name for fit in fits if fit.short_bytes])}",
-            *_table(fits),
-            *notes,
-            f"would fit: {self._instead(load)}",
-        ]
-        super().__init__("\n".join(lines))
-
-    def _instead(self, load: Load) -> str:
-        ways = []
-        if self.context:
-            ways.append(f"context {self.context} at concurrency {load.concurrency}")
-        if self.concurrency:
-            ways.append(f"concurrency {self.concurrency} at context {load.context}")
-        ways.append(f"{gib(self.missing_bytes)} more room where it is short")
-        return ", or ".join(ways)
-
-
-def _table(fits: Sequence[Fit]) -> list[str]:
-    rows = [("member", "room", "need", "short by")]
-    rows += [
-        (
-            fit.name,
-            gib(fit.room_bytes),
-            gib(fit.need_bytes),
-            gib(fit.short_bytes) if fit.short_bytes else "",
-        )
-        for fit in fits
-    ]
-    wide = max(len(row[0]) for row in rows)
-    return [
-        f"  {name:<{wide}}  {room:>11}  {need:>11}  {short:>11}".rstrip()
-        for name, room, need, short in rows
-    ]
 
 
 def check_members(model: Model, devices: Sequence[Device]) -> None:
@@ -140,58 +84,60 @@ def need_bytes(
     model: Model, load: Load, device: Device, blocks: int, groups: int, *, head: bool
 ) -> int:
     """Everything `device` holds while it serves `blocks` blocks in `groups` groups."""
-    return blocks * _block_need(model, load, groups) + _other_need(
+    return blocks * block_need(model, load, groups) + other_need(
         model, load, device, groups, head=head
     )
 
 
-def limit(model: Model, load: Load, device: Device, *, head: bool) -> int:
-    """lim(i): the most blocks that fit in one group's arrangement; 0 or less when none does."""
-    left = device.room_bytes - _other_need(model, load, device, 1, head=head)
-    return left // _block_need(model, load, 1)
+def limit(model: Model, load: Load, device: Device, groups: int, *, head: bool) -> int:
+    """lim(i): the most blocks that fit; 0 or less when none does."""
+    left = device.room_bytes - other_need(model, load, device, groups, head=head)
+    return left // block_need(model, load, groups)
 
 
-def _block_need(model: Model, load: Load, groups: int) -> int:
+def fits_of(
+    model: Model, load: Load, ring: Sequence[Device], counts: Sequence[int], groups: int
+) -> tuple[Fit, ...]:
+    """Need against room of every member of a division."""
+    return tuple(
+        Fit(
+            device.name,
+            device.room_bytes,
+            need_bytes(model, load, device, blocks, groups, head=position == 0),
+        )
+        for position, (device, blocks) in enumerate(zip(ring, counts, strict=True))
+    )
+
+
+def all_fit(fits: Sequence[Fit]) -> bool:
+    """Whether nobody lacks anything."""
+    return not any(fit.short_bytes for fit in fits)
+
+
+def possible(model: Model, load: Load, devices: Sequence[Device], head: str | None = None) -> bool:
+    """Whether any division fits, with any member (or `head`) as head and any number of groups."""
+    return any(
+        _divisible(model, load, devices, groups, each)
+        for groups in sensible_groups(load.concurrency)
+        for each in devices
+        if head in (None, each.name)
+    )
+
+
+def _divisible(
+    model: Model, load: Load, devices: Sequence[Device], groups: int, head: Device
+) -> bool:
+    limits = [limit(model, load, each, groups, head=each is head) for each in devices]
+    return min(limits) >= 1 and sum(limits) >= model.blocks
+
+
+def block_need(model: Model, load: Load, groups: int) -> int:
     """Weights and KV of one block; the slots of a group are as many as its rows, used or not."""
     slots = groups * rows_of(load, groups)
     return model.block_bytes + slots * load.context * model.kv_bytes
 
 
-def _other_need(model: Model, load: Load, device: Device, groups: int, *, head: bool) -> int:
+def other_need(model: Model, load: Load, device: Device, groups: int, *, head: bool) -> int:
+    """All that does not depend on how many blocks it holds."""
     workspace = device.workspace.at(rows_of(load, groups), load.context)
     return device.runtime_bytes + workspace + (model.head_resident_bytes if head else 0)
-
-
-def rows_of(load: Load, groups: int) -> int:
-    """Requests in each group: ceil(R/G)."""
-    return -(-load.concurrency // groups)
-
-
-def largest(below: int, fits: Callable[[int], bool]) -> int:
-    """The largest number under `below` that `fits` (which is monotone), 0 when none does."""
-    low, high = 0, below
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def refusal(
-    model: Model,
-    load: Load,
-    fits: Sequence[Fit],
-    admits: Callable[[Load], bool],
-    notes: Sequence[str] = (),
-) -> Refused:
-    """The refusal for a division that does not fit; `admits` says whether another load would."""
-    return Refused(
-        model,
-        load,
-        fits,
-        context=largest(load.context, lambda n: admits(replace(load, context=n))),
-        concurrency=largest(load.concurrency, lambda n: admits(replace(load, concurrency=n))),
-        notes=notes,
-    )

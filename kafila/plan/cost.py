@@ -1,50 +1,59 @@
 """Stage times from measured figures alone: eq. 2 of the paper and what stands beside it.
 
-Everything is in microseconds. Nothing here is fitted to an observed stage time.
+Everything is in microseconds. Nothing here is fitted to an observed stage time. Only members
+whose bandwidth and overhead were measured have a price.
 """
 
-from kafila.plan.values import Device, Load, Model, Path
+from kafila.defaults import PREFILL_CHUNK
+from kafila.plan.values import Affine, Device, Load, Model
 
 
-def fixed_us(model: Model, device: Device, *, head: bool) -> float:
-    """fixed(i): dispatch overhead, and on the head reading the unembedding."""
-    reading = model.head_read_bytes * 1e6 / device.bandwidth if head else 0.0
-    return device.overhead_us + reading
+def priced(device: Device) -> bool:
+    """Whether eq. 2 can be computed for it."""
+    return device.bandwidth is not None and device.overhead_us is not None
 
 
-def block_us(model: Model, device: Device) -> float:
-    """per(i): reading one block's weights."""
-    return model.block_bytes * 1e6 / device.bandwidth
+def stage(model: Model, device: Device, *, head: bool, limit: int | None = None) -> Affine:
+    """Eq. 2, for one row and an empty KV cache.
+
+    fixed(i) is the dispatch overhead and, on the head, reading the unembedding; per(i) is reading
+    one block's weights.
+    """
+    bandwidth, overhead = _measured(device)
+    reading = model.head_read_bytes * 1e6 / bandwidth if head else 0.0
+    per = model.block_bytes * 1e6 / bandwidth
+    return Affine(overhead + reading, per, model.blocks if limit is None else limit)
 
 
-def stage_us(model: Model, device: Device, blocks: int, *, head: bool) -> float:
-    """Eq. 2: one row through `blocks` blocks with an empty KV cache."""
-    return fixed_us(model, device, head=head) + blocks * block_us(model, device)
-
-
-def context_us(model: Model, device: Device, blocks: int, context: int) -> float:
-    """What reading `context` tokens of one request's KV cache adds to eq. 2."""
-    return blocks * model.kv_bytes * context * 1e6 / device.bandwidth
-
-
-def batch_us(
-    model: Model, load: Load, device: Device, blocks: int, rows: int, *, head: bool
-) -> float:
+def batch(
+    model: Model, load: Load, device: Device, rows: int, *, head: bool, limit: int | None = None
+) -> Affine:
     """s_i(x): `rows` requests in one step, each with a full KV cache.
 
     Eq. 2's reading grows as the measured batches did; every row reads its own cache.
     """
-    reading = stage_us(model, device, blocks, head=head) - device.overhead_us
-    caches = rows * context_us(model, device, blocks, load.context)
-    return device.overhead_us + reading * growth(device, rows) + caches
+    bandwidth, overhead = _measured(device)
+    more = growth(device, rows)
+    reading = model.head_read_bytes * 1e6 / bandwidth * more if head else 0.0
+    caches = rows * model.kv_bytes * load.context * 1e6 / bandwidth
+    per = model.block_bytes * 1e6 / bandwidth * more + caches
+    return Affine(overhead + reading, per, model.blocks if limit is None else limit)
+
+
+def context_us(model: Model, device: Device, blocks: int, context: int) -> float:
+    """What reading `context` tokens of one request's KV cache adds to eq. 2."""
+    bandwidth, _ = _measured(device)
+    return blocks * model.kv_bytes * context * 1e6 / bandwidth
 
 
 def growth(device: Device, rows: int) -> float:
     """How much longer a block takes with `rows` rows than with one, at least 1.
 
     Taken at the next measured bucket up, because steps are compiled for those; above the largest
-    bucket a step is as many largest ones as it takes.
+    bucket a step is as many largest ones as it takes. Unmeasured, every row costs its own time.
     """
+    if not device.rows_ns:
+        return float(rows)
     one = device.rows_ns[0][1]
     slowest = one  # more rows never take less; a curve that dips is noise
     for bucket, time_ns in device.rows_ns:
@@ -55,16 +64,26 @@ def growth(device: Device, rows: int) -> float:
     return -(-rows // largest) * slowest / one
 
 
-def edge_us(device: Device, after: Device, path: Path) -> int | None:
-    """Price of the edge between two members: a round trip, None where one was not timed.
+def chunk_us(model: Model, device: Device, blocks: int, tokens: float) -> float | None:
+    """One prefill chunk through `blocks` blocks: reading them, or computing, whichever is longer.
 
-    Relayed it is the literal way through the rendezvous, r_A + r_B; direct it is bounded below by
-    |r_A - r_B| (triangle inequality), and nothing within one machine.
+    Two operations a weight and token; attention within the prompt is left out. None where
+    arithmetic was not measured.
     """
-    if path == "direct" and device.machine == after.machine:
-        return 0
-    if device.rtt_us is None or after.rtt_us is None:
+    if device.flops is None:
         return None
-    if path == "relayed":
-        return device.rtt_us + after.rtt_us
-    return abs(device.rtt_us - after.rtt_us)
+    bandwidth, overhead = _measured(device)
+    weights = blocks * model.block_bytes
+    computing = 2 * weights / model.itemsize * tokens / device.flops
+    return overhead + max(weights / bandwidth, computing) * 1e6
+
+
+def chunks_of(prompt: int) -> int:
+    """In how many chunks a prompt is prefilled."""
+    return -(-prompt // PREFILL_CHUNK)
+
+
+def _measured(device: Device) -> tuple[int, int]:
+    assert device.bandwidth is not None
+    assert device.overhead_us is not None
+    return device.bandwidth, device.overhead_us

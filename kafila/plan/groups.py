@@ -2,9 +2,30 @@
 
 from collections.abc import Callable, Sequence
 
-from kafila.plan.admission import rows_of
-from kafila.plan.cost import batch_us
+from kafila.plan.circuit import token_us
+from kafila.plan.cost import batch
 from kafila.plan.values import Device, Load, Model
+
+
+def rows_of(load: Load, groups: int) -> int:
+    """Requests in each group: ceil(R/G)."""
+    return -(-load.concurrency // groups)
+
+
+def sensible_groups(concurrency: int) -> list[int]:
+    """For every possible number of rows the fewest groups: more with as many rows only cost."""
+    return sorted({-(-concurrency // rows) for rows in range(1, concurrency + 1)})
+
+
+def loads_us(
+    model: Model, load: Load, ring: Sequence[Device], counts: Sequence[int], groups: int
+) -> list[float]:
+    """s_i(x): what a step of one group takes at every stage."""
+    rows = rows_of(load, groups)
+    return [
+        batch(model, load, device, rows, head=position == 0).cost(blocks)
+        for position, (device, blocks) in enumerate(zip(ring, counts, strict=True))
+    ]
 
 
 def shared_token_us(
@@ -12,29 +33,24 @@ def shared_token_us(
     load: Load,
     ring: Sequence[Device],
     counts: Sequence[int],
-    edges_us: float,
+    network_us: Callable[[int], float],
     groups: int,
 ) -> float:
-    """Time between two tokens of every request (DESIGN 3.5).
-
-    max(once round the ring, `groups` times the slowest stage); `edges_us` is the one-way time of
-    all edges together.
-    """
+    """Time between two tokens of every request; `network_us` is once round all edges with that
+    many rows."""
     rows = rows_of(load, groups)
-    stages = [
-        batch_us(model, load, device, blocks, rows, head=position == 0)
-        for position, (device, blocks) in enumerate(zip(ring, counts, strict=True))
-    ]
-    return max(sum(stages) + edges_us, groups * max(stages))
+    return token_us(loads_us(model, load, ring, counts, groups), network_us(rows), groups)
 
 
 def choose_groups(
-    concurrency: int, token_us: Callable[[int], float], fits: Callable[[int], bool]
-) -> int:
-    """The number of groups with the least `token_us` among those that fit; fewer where equal.
+    concurrency: int, shared_us: Callable[[int], float], fits: Callable[[int], bool]
+) -> int | None:
+    """The number of groups with the least `shared_us` among those that fit; fewer where equal.
 
-    Whole microseconds are compared, so that float noise makes no groups. One group always fits:
-    the division was made for it.
+    Whole nanoseconds are compared, so that float noise makes no groups. None where none fits.
     """
-    candidates = [g for g in range(1, concurrency + 1) if g == 1 or fits(g)]
-    return min(candidates, key=lambda groups: (round(token_us(groups)), groups))
+    return min(
+        (groups for groups in sensible_groups(concurrency) if fits(groups)),
+        key=lambda groups: (round(shared_us(groups), 3), groups),
+        default=None,
+    )

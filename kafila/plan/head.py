@@ -1,73 +1,62 @@
-"""Head placement: Algorithm 1 once for every rotation of the ring, and the anchor's privilege.
+"""Head placement: one exact division for every rotation of the ring, and the opener's privilege.
 
 Rotating a ring leaves its edges where they are, so the order that was chosen stays.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kafila.defaults import HEAD_MARGIN
-from kafila.plan.admission import limit
-from kafila.plan.cost import block_us, fixed_us
-from kafila.plan.partition import Affine, partition
-from kafila.plan.values import Device, Division, Load, Model
+from kafila.plan.values import Device, Division
 from kafila.words import gib
+
+Divide = Callable[[tuple[Device, ...]], Division | None]
+"""The best division of a ring that starts at its head, None when none fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`ring` starts at the head and `division` follows it; `note` says why, where it needs to."""
+    """Where in the ring the head is, the division from there on, and why there."""
 
-    ring: tuple[Device, ...]
+    start: int
     division: Division
-    note: str | None
+    note: str
 
 
 def place_head(
-    model: Model, load: Load, ring: Sequence[Device], margin: float = HEAD_MARGIN
+    ring: Sequence[Device],
+    divide: Divide,
+    *,
+    margin: float,
+    what: str,
+    pinned: str | None = None,
+    resident_bytes: int = 0,
 ) -> Placement | None:
-    """The best rotation of `ring`, whose first is the anchor; None when no rotation fits.
+    """The best rotation of `ring`, whose first member opened the session; None when none fits.
 
-    The anchor stays head unless another rotation's bottleneck is below anchor * (1 - margin):
-    a smaller difference is within the noise of measured overheads. O(m) exact partitions.
+    The opener stays head unless another rotation costs less than opener * (1 - margin): a smaller
+    difference is within the noise of measured overheads. `pinned` names the head instead. `what`
+    and `resident_bytes` are for the note: what a cost is, and what a head keeps.
     """
-    rotations = [(*ring[start:], *ring[:start]) for start in range(len(ring))]
-    divisions = [divide(model, load, rotation) for rotation in rotations]
-    found = [
-        (division.bottleneck_us, start)
-        for start, division in enumerate(divisions)
-        if division is not None
-    ]
+    starts = [i for i, each in enumerate(ring) if pinned in (None, each.name)]
+    divisions = {start: divide((*ring[start:], *ring[:start])) for start in starts}
+    found = {start: each for start, each in divisions.items() if each is not None}
     if not found:
         return None
-    least, best = min(found)
-    anchor = divisions[0]
-    name, host = ring[best].name, ring[0].name
-    if anchor is None:
+    best = min(found, key=lambda start: (found[start].cost_us, start))
+    name, opener = ring[best].name, ring[0].name
+    if pinned is not None:
+        return Placement(best, found[best], f"head: {name}, as asked")
+    if 0 not in found:
         note = (
-            f"head: {name}, because no division fits with {host} as head, "
-            f"which keeps {gib(model.head_resident_bytes)} beside its blocks"
+            f"head: {name}, because nothing fits with {opener} as head, "
+            f"which keeps {gib(resident_bytes)} beside its blocks"
         )
-    elif least < anchor.bottleneck_us * (1 - margin):
-        gain = 1 - least / anchor.bottleneck_us
-        note = f"head: {name}; the slowest stage is {gain:.0%} shorter than with {host} as head"
+    elif found[best].cost_us < found[0].cost_us * (1 - margin):
+        gain = 1 - found[best].cost_us / found[0].cost_us
+        note = f"head: {name}; {what} is {gain:.1%} shorter than with {opener} as head"
     else:
-        best, note = 0, None
-    division = divisions[best]
-    assert division is not None
-    return Placement(rotations[best], division, note)
-
-
-def divide(model: Model, load: Load | None, ring: Sequence[Device]) -> Division | None:
-    """Algorithm 1 for a ring that starts at its head; without a load memory does not limit it."""
-    return partition(
-        model.blocks,
-        [
-            Affine(
-                fixed_us(model, device, head=position == 0),
-                block_us(model, device),
-                limit(model, load, device, head=position == 0) if load else model.blocks,
-            )
-            for position, device in enumerate(ring)
-        ],
-    )
+        best = 0
+        note = f"head: {opener} opened the session"
+        if margin < 1:
+            note += f", and no other makes {what} more than {margin:.0%} shorter"
+    return Placement(best, found[best], note)

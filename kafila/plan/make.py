@@ -1,41 +1,73 @@
 """The pipeline: devices, model and load in, a Plan out. Pure; raises what admission refuses."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from kafila.defaults import HEAD_MARGIN
 from kafila.errors import UsageProblem
-from kafila.plan.admission import (
-    Fit,
-    Refused,
-    check_members,
-    need_bytes,
-    refusal,
-    share_rooms,
-)
-from kafila.plan.cost import context_us, edge_us, stage_us
-from kafila.plan.groups import choose_groups, shared_token_us
-from kafila.plan.head import divide, place_head
-from kafila.plan.values import Device, Edge, Load, Model, Path, Plan, Predictions, Stage
+from kafila.plan.admission import check_members, fits_of, possible, share_rooms
+from kafila.plan.advice import faster_without, outlook, shortfalls
+from kafila.plan.figures import figures
+from kafila.plan.order import Ordered, order_ring
+from kafila.plan.reach import known, paths_of
+from kafila.plan.refusal import Refused, least_missing, refusal
+from kafila.plan.strategies import Ground, decide, wanted
+from kafila.plan.tiers import tier_of
+from kafila.plan.values import Choice, Derived, Device, Load, Model, Order, Plan, Strategy
+from kafila.words import listed
 
 
-def make_plan(model: Model, load: Load, devices: Sequence[Device], anchor: str) -> Plan:
-    """Plan `model` over `devices` for `load`; `anchor` is who would be head if all were equal.
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the person who plans may ask for; the defaults are the planner's own choices.
 
-    The ring follows the order of `devices`. Raises Refused, NotAdmitted, BadFile, UsageProblem.
+    `head` names who must be head, `margin` is what another must gain to be it; `order` "relays"
+    is blind to costs; `force` plans what does not fit.
+    """
+
+    strategy: Strategy = "load"
+    order: Order = "cost"
+    head: str | None = None
+    margin: float = HEAD_MARGIN
+    force: bool = False
+
+
+DEFAULT = Wishes()
+
+
+def make_plan(
+    model: Model, load: Load, devices: Sequence[Device], opener: str, wishes: Wishes = DEFAULT
+) -> Plan:
+    """Plan `model` over `devices` for `load`; `opener` is who would be head if all were equal.
+
+    Raises Refused, NotAdmitted, BadFile, UsageProblem.
     """
     check_members(model, devices)
     check_load(model, load)
+    names = [device.name for device in devices]
+    if wishes.head not in (None, *names):
+        raise UsageProblem(f"--head {wishes.head}: the members are {listed(names)}")
     devices, notes = share_rooms(devices)
-    first = [device.name for device in devices].index(anchor)
-    ring = (*devices[first:], *devices[:first])
-    placement = place_head(model, load, ring)
-    if placement is None:
-        raise _does_not_fit(model, load, ring, notes)
-    ring, counts = placement.ring, placement.division.counts
-    paths: list[Path] = ["direct"] * len(ring)
-    if placement.note:
-        notes = (*notes, placement.note)
-    groups = best_groups(model, load, ring, counts, paths)
-    return evaluate(model, load, ring, counts, paths, groups, notes)
+    ordered = order_ring(devices, opener, wishes.order)
+    tier, missing = tier_of(devices)
+    ground = Ground(
+        model, load, ordered.ring, paths_of(ordered.ring), tier, wishes.margin, wishes.head
+    )
+    decided = decide(ground, wishes.strategy)
+    if decided is None and not wishes.force:
+        raise _refused(ground, wishes.strategy, notes)
+    choice, why = decided or wanted(ground, wishes.strategy)
+    forced = decided is None
+    return Plan(
+        load=load,
+        strategy=wishes.strategy,
+        tier=tier,
+        order=ordered.by,
+        groups=choice.groups,
+        forced=forced,
+        notes=(*notes, *_notes(missing, ordered, why)),
+        derived=derive(model, load, choice, opener, forced=forced),
+    )
 
 
 def check_load(model: Model, load: Load) -> None:
@@ -47,108 +79,61 @@ def check_load(model: Model, load: Load) -> None:
         )
 
 
-def _does_not_fit(
-    model: Model, load: Load, ring: Sequence[Device], notes: Sequence[str]
-) -> Refused:
-    """The refusal: the division that speed alone would choose, and who cannot hold its part."""
-    wanted = divide(model, None, ring)
-    assert wanted is not None  # there are no more members than blocks
-    return refusal(
+def derive(model: Model, load: Load, choice: Choice, opener: str, *, forced: bool) -> Derived:
+    """Everything that follows from a choice, whoever made it; refuses nothing.
+
+    The two strategies are compared on the same ring order, each with its own head.
+    """
+    made = figures(model, load, choice)
+    first = next((i for i, each in enumerate(choice.ring) if each.name == opener), 0)
+    ground = Ground(
         model,
         load,
-        fits_of(model, load, ring, wanted.counts, 1),
-        lambda other: place_head(model, other, ring) is not None,
-        notes,
+        (*choice.ring[first:], *choice.ring[:first]),
+        (*choice.paths[first:], *choice.paths[:first]),
+        tier_of(choice.ring)[0],
+        HEAD_MARGIN,
     )
-
-
-def fits_of(
-    model: Model, load: Load, ring: Sequence[Device], counts: Sequence[int], groups: int
-) -> tuple[Fit, ...]:
-    """Need against room of every member of a division."""
-    return tuple(
-        Fit(
-            device.name,
-            device.room_bytes,
-            need_bytes(model, load, device, blocks, groups, head=position == 0),
-        )
-        for position, (device, blocks) in enumerate(zip(ring, counts, strict=True))
-    )
-
-
-def best_groups(
-    model: Model,
-    load: Load,
-    ring: Sequence[Device],
-    counts: Sequence[int],
-    paths: Sequence[Path],
-) -> int:
-    """The number of groups to serve a division in."""
-    edges_us = one_way_us(edges_of(ring, paths))
-    return choose_groups(
-        load.concurrency,
-        lambda groups: shared_token_us(model, load, ring, counts, edges_us, groups),
-        lambda groups: (
-            not any(fit.short_bytes for fit in fits_of(model, load, ring, counts, groups))
+    fits = fits_of(model, load, choice.ring, choice.counts, choice.groups)
+    return Derived(
+        ring=made.ring,
+        predictions=made.predictions,
+        load_outlook=outlook(ground, "load"),
+        bottleneck_outlook=outlook(ground, "bottleneck"),
+        warnings=(
+            *(shortfalls(fits) if forced else ()),
+            *faster_without(model, load, choice, made.predictions),
         ),
     )
 
 
-def edges_of(ring: Sequence[Device], paths: Sequence[Path]) -> tuple[Edge | None, ...]:
-    """The edge from each member to the next; a ring of one has none."""
-    if len(ring) == 1:
-        return (None,)
-    following = (*ring[1:], ring[0])
-    return tuple(
-        Edge(after.name, path, edge_us(device, after, path))
-        for device, after, path in zip(ring, following, paths, strict=True)
-    )
+def _refused(ground: Ground, strategy: Strategy, notes: Sequence[str]) -> Refused:
+    """The refusal, with the division that the strategy would choose if memory did not matter."""
+    model, load, ring = ground.model, ground.load, ground.ring
+    choice, _ = wanted(ground, strategy)
+    if strategy in ("load", "bottleneck"):
+
+        def admits(other: Model, less: Load) -> bool:
+            return possible(other, less, ring, ground.head)
+
+        missing = least_missing(model, load, ring, ground.head)
+    else:
+
+        def admits(other: Model, less: Load) -> bool:
+            return decide(replace(ground, model=other, load=less), strategy) is not None
+
+        missing = None
+        if possible(model, load, ring, ground.head):
+            notes = (*notes, f"{strategy} is what does not fit; --strategy load does")
+    fits = fits_of(model, load, choice.ring, choice.counts, choice.groups)
+    return refusal(model, load, fits, admits, missing, notes)
 
 
-def one_way_us(edges: Sequence[Edge | None]) -> float:
-    """Once round the ring in microseconds: a token crosses an edge in one direction only.
-
-    Untimed edges count nothing, so the prediction is then a lower bound.
-    """
-    return sum((edge.cost_us or 0) / 2 for edge in edges if edge is not None)
-
-
-def evaluate(
-    model: Model,
-    load: Load,
-    ring: Sequence[Device],
-    counts: Sequence[int],
-    paths: Sequence[Path],
-    groups: int,
-    notes: Sequence[str] = (),
-) -> Plan:
-    """Everything that follows from a division once it is decided, whoever decided it.
-
-    `ring` starts at the head. Nothing is refused here: compare needs and rooms of the result.
-    """
-    edges = edges_of(ring, paths)
-    fits = fits_of(model, load, ring, counts, groups)
-    stages = []
-    start = 0
-    for position, (device, blocks) in enumerate(zip(ring, counts, strict=True)):
-        stages.append(
-            Stage(
-                device=device,
-                blocks=range(start, start + blocks),
-                stage_us=stage_us(model, device, blocks, head=position == 0),
-                context_us=context_us(model, device, blocks, load.context),
-                need_bytes=fits[position].need_bytes,
-                room_bytes=device.room_bytes,
-                edge=edges[position],
-            )
-        )
-        start += blocks
-    edges_us = one_way_us(edges)
-    empty = sum(stage.stage_us for stage in stages) + edges_us
-    predictions = Predictions(
-        bottleneck_us=max(stage.stage_us for stage in stages),
-        token_us=empty,
-        token_full_us=empty + sum(stage.context_us for stage in stages),
-        shared_token_us=shared_token_us(model, load, ring, counts, edges_us, groups),
-    )
-    return Plan(model, load, groups, tuple(stages), predictions, tuple(notes))
+def _notes(missing: str | None, ordered: Ordered, why: str) -> list[str]:
+    notes = [each for each in (missing, ordered.note) if each]
+    unknown = [each.name for each in ordered.ring if not known(each.nat)]
+    if unknown and len(ordered.ring) > 1:
+        notes.append(f"the NAT of {listed(unknown)} is unknown and taken for the strictest")
+    if len(ordered.ring) > 1:
+        notes.append(why)
+    return notes

@@ -4,80 +4,90 @@ Chain-on-chain partitioning, exact (Pinar et al.); knows costs and limits, not w
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
 
-from kafila.plan.values import Division
+from kafila.plan.values import Affine, Division
 
 _HALVINGS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """A device's stage cost fixed + n * per (per > 0) and its lim(i), the most blocks it holds."""
-
-    fixed: float
-    per: float
-    limit: int
-
-    def cost(self, blocks: int) -> float:
-        """Stage time with that many blocks."""
-        return self.fixed + blocks * self.per
-
-    def most(self, bound: float) -> int:
-        """The most blocks whose cost is within `bound`, exactly as `cost` rounds; 0 if none."""
-        blocks = int(min(max((bound - self.fixed) / self.per, 0), self.limit))
-        while blocks < self.limit and self.cost(blocks + 1) <= bound:
-            blocks += 1
-        while blocks > 0 and self.cost(blocks) > bound:
-            blocks -= 1
-        return blocks
+_FEW = 64
+"""Candidates that are quicker sorted than halved away."""
 
 
 def partition(blocks: int, devices: Sequence[Affine]) -> Division | None:
     """The division of `blocks` over all `devices`, at least one each, with the least bottleneck.
 
-    None when the limits admit no division. The bottleneck is one of the k*m candidates
-    fixed(i) + n*per(i); sorting them and searching with one pass a test is O(km log km). Halving
-    the interval first leaves only few candidates to sort: O(m) for each halving.
+    Of the divisions that have it the one with the least sum, so that no slow device holds more
+    than it must. None when the limits admit no division. O(km log km).
     """
-    room = blocks - len(devices) + 1  # everybody else gets a block too
-    devices = [Affine(each.fixed, each.per, min(each.limit, room)) for each in devices]
+    devices = reserved(blocks, devices)
+    bottleneck = least_bound(devices, lambda bound: _feasible(blocks, devices, bound))
+    if bottleneck is None:
+        return None
+    counts = cheapest(blocks, devices, bottleneck)
+    assert counts is not None
+    return Division(tuple(counts), bottleneck)
+
+
+def reserved(blocks: int, devices: Sequence[Affine]) -> list[Affine]:
+    """`devices` whose limits leave a block to everybody else."""
+    room = blocks - len(devices) + 1
+    return [replace(each, limit=min(each.limit, room)) for each in devices]
+
+
+def least_bound(devices: Sequence[Affine], holds: Callable[[float], bool]) -> float | None:
+    """The least stage cost that any device can have for which `holds`, which is monotone in it.
+
+    None where it never holds. The bottleneck of a division is one of the k*m candidates
+    fixed(i) + n*per(i); they are sorted and searched. Halving the interval first leaves only few
+    to sort: O(m) for each halving.
+    """
     low, high = 0.0, max((each.cost(each.limit) for each in devices), default=0.0)
-    if _fill(blocks, devices, high) is None:
+    if not holds(high):
         return None
     for _ in range(_HALVINGS):
+        if sum(each.most(high) - each.most(low) for each in devices) <= _FEW:
+            break
         middle = (low + high) / 2
-        if _fill(blocks, devices, middle) is None:
-            low = middle
-        else:
+        if holds(middle):
             high = middle
+        else:
+            low = middle
     candidates = sorted(
         each.cost(count)
         for each in devices
         for count in range(each.most(low) + 1, each.most(high) + 1)
     )
-    best = bisect_left(
-        candidates, True, key=lambda bound: _fill(blocks, devices, bound) is not None
-    )
-    counts = _fill(blocks, devices, candidates[best])
-    assert counts is not None
-    return Division(tuple(counts), candidates[best])
+    return candidates[bisect_left(candidates, True, key=holds)]
 
 
-def _fill(blocks: int, devices: Sequence[Affine], bound: float) -> list[int] | None:
-    """Feasible: one pass from left to right, each device taking all it may within `bound`.
+def _feasible(blocks: int, devices: Sequence[Affine], bound: float) -> bool:
+    """One pass from left to right, each device taking all it may within `bound`.
 
-    Optimal by exchange: a block that a device declines falls to a later one and cannot lower the
+    Right by exchange: a block that a device declines falls to a later one and cannot lower the
     bottleneck. One block stays reserved for each device still to come.
     """
-    counts = []
     left, to_come = blocks, len(devices)
     for device in devices:
         to_come -= 1
         count = min(device.most(bound), left - to_come)
         if count < 1:
-            return None
-        counts.append(count)
+            return False
         left -= count
-    return counts if left == 0 else None
+    return left == 0
+
+
+def cheapest(blocks: int, devices: Sequence[Affine], bound: float) -> list[int] | None:
+    """The division with the least sum of stage costs among those with none above `bound`: one
+    block for everybody, the others to whom they cost least. None where there is none."""
+    counts = [1] * len(devices)
+    most = [device.limit if bound == inf else device.most(bound) for device in devices]
+    left = blocks - len(devices)
+    if min(most) < 1 or sum(most) < blocks:
+        return None
+    for i in sorted(range(len(devices)), key=lambda i: devices[i].per):
+        more = min(left, most[i] - 1)
+        counts[i] += more
+        left -= more
+    return counts

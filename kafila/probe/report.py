@@ -23,8 +23,10 @@ from kafila.yamlfile import Document, Place
 Rows = Annotated[dict[Count, Count], Field(min_length=1, max_length=16)]
 
 
-def rows_from_one(rows: dict[int, int]) -> dict[int, int]:
+def rows_from_one(rows: dict[int, int] | None) -> dict[int, int] | None:
     """Batch measurements must start at one row (all others are read relative to it) and rise."""
+    if rows is None:
+        return None
     if min(rows) != 1:
         raise ValueError("the measurements must include one row, as in {1: 93400, 2: 95100}")
     return dict(sorted(rows.items()))
@@ -41,8 +43,30 @@ class Workspace(Strict):
     context_bytes: Whole
 
 
+class Nat(Strict):
+    """How a member can be reached: RFC 4787's two behaviours, and where it stands."""
+
+    mapping: values.Behaviour
+    filtering: values.Behaviour
+    blocked: bool = False
+    """No UDP passes at all."""
+    public: Words | None = None
+    """Its IPv4 address as the rendezvous sees it."""
+    networks: Annotated[tuple[Words, ...], Field(strict=False, max_length=16)] = ()
+    """The local networks it is in, as in 192.168.1.0/24."""
+    ipv6: bool = False
+    """It has a global IPv6 address that works."""
+
+    def value(self) -> values.Nat:
+        """The planner's view."""
+        return values.Nat(**self.model_dump())
+
+
 class Report(Strict):
-    """One member's measurements. A spread is the range from the first to the third quartile."""
+    """One member's measurements. A spread is the range from the first to the third quartile.
+
+    What could not be measured is None; the planner then knows less and says so.
+    """
 
     name: Name
     key: Key
@@ -61,16 +85,16 @@ class Report(Strict):
     protocol: Whole
     measured_for: Annotated[str, Field(pattern=r"^(standard|sha256:[0-9a-f]{64})$")]
     """The digest of the manifest whose shapes were measured, or the standard shapes."""
-    bandwidth: Count
+    bandwidth: Count | None = None
     """Effective bytes per second, with a stage's own access pattern."""
-    bandwidth_spread: Whole
-    overhead_us: Whole
+    bandwidth_spread: Whole | None = None
+    overhead_us: Whole | None = None
     """Fixed dispatch cost of one stage call."""
-    overhead_spread_us: Whole
-    flops: Count
+    overhead_spread_us: Whole | None = None
+    flops: Count | None = None
     """Operations per second in a prefill-sized product."""
-    flops_spread: Whole
-    rows_ns: Rows
+    flops_spread: Whole | None = None
+    rows_ns: Rows | None = None
     """Time of one block at that many rows a step; it starts at one row."""
     room_bytes: Count
     """What the device can really hold, its reserve taken off. The owner may write another."""
@@ -80,6 +104,12 @@ class Report(Strict):
     rtt_us: Whole | None = None
     """Median round trip to the rendezvous; None where there was none to time."""
     rtt_spread_us: Whole | None = None
+    pairs_us: dict[Name, Whole] = Field(default={}, max_length=MAX_MEMBERS)
+    """Measured round trips to other members; they replace the bounds that `rtt_us` gives."""
+    upload: Count | None = None
+    """Bytes per second it can send."""
+    nat: Nat | None = None
+    """None where it was not classified: taken for the strictest."""
 
     _rows = field_validator("rows_ns")(rows_from_one)
 
@@ -92,11 +122,15 @@ class Report(Strict):
             machine_bytes=self.machine_bytes,
             bandwidth=self.bandwidth,
             overhead_us=self.overhead_us,
-            rows_ns=tuple(self.rows_ns.items()),
+            flops=self.flops,
+            rows_ns=tuple((self.rows_ns or {}).items()),
             room_bytes=self.room_bytes,
             runtime_bytes=self.runtime_bytes,
             workspace=values.Workspace(**self.workspace.model_dump()),
             rtt_us=self.rtt_us,
+            pairs_us=tuple(self.pairs_us.items()),
+            upload=self.upload,
+            nat=self.nat.value() if self.nat else values.Nat(),
         )
 
 
@@ -168,8 +202,9 @@ def render_probes(probes: Probes) -> str:
         at = ("reports", position)
         notes: Mapping[str, str] = {
             "machine_bytes": gib(report.machine_bytes),
-            "bandwidth": f"{report.bandwidth / 1e9:.1f} GB/s",
-            "flops": f"{report.flops / 1e12:.2f} TFLOP/s",
+            "bandwidth": _measured(report.bandwidth, 1e9, "GB/s"),
+            "overhead_us": _measured(report.overhead_us, 1e3, "ms"),
+            "flops": _measured(report.flops, 1e12, "TFLOP/s"),
             "rows_ns": "rows a step: time of one block",
             "room_bytes": f"{gib(report.room_bytes)}; yours to lower",
             "runtime_bytes": gib(report.runtime_bytes),
@@ -180,5 +215,9 @@ def render_probes(probes: Probes) -> str:
         data,
         comments=comments,
         headings={("format",): "Kafila report. `kafila plan` reads it."},
-        inline=("rows_ns", "workspace"),
+        inline=("rows_ns", "workspace", "nat", "pairs_us"),
     )
+
+
+def _measured(number: int | None, scale: float, unit: str) -> str:
+    return "not measured" if number is None else f"{number / scale:.2f} {unit}"

@@ -55,11 +55,17 @@ class ProbeView:
 
 def report_line(report: Report) -> str:
     """What was measured, for a person: name, device, rates with their spread, room."""
-    rtt = "" if report.rtt_us is None else f", {report.rtt_us / 1e3:.1f} ms to the rendezvous"
-    return (
-        f"{report.name}: {report.hardware} ({report.platform}), "
-        f"{report.bandwidth / 1e9:.1f} GB/s (±{report.bandwidth_spread / 2e9:.1f}), "
-        f"overhead {report.overhead_us} us (±{report.overhead_spread_us / 2:.0f}), "
-        f"{report.flops / 1e12:.2f} TFLOP/s, "
-        f"room {report.room_bytes / 2**30:.1f} GiB{rtt}"
-    )
+    parts = [
+        f"{report.name}: {report.hardware} ({report.platform})",
+        "no bandwidth"
+        if report.bandwidth is None
+        else f"{report.bandwidth / 1e9:.1f} GB/s (±{(report.bandwidth_spread or 0) / 2e9:.1f})",
+        "no overhead"
+        if report.overhead_us is None
+        else f"overhead {report.overhead_us} us (±{(report.overhead_spread_us or 0) / 2:.0f})",
+        "no arithmetic rate" if report.flops is None else f"{report.flops / 1e12:.2f} TFLOP/s",
+        f"room {report.room_bytes / 2**30:.1f} GiB",
+    ]
+    if report.rtt_us is not None:
+        parts.append(f"{report.rtt_us / 1e3:.1f} ms to the rendezvous")
+    return ", ".join(parts)

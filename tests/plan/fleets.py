@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kafila.manifest import Manifest
-from kafila.plan.values import Device, Load, Model, Workspace
+from kafila.plan.values import Device, Load, Model, Nat, Workspace
 from kafila.probe import report as files
 
 PLANFILES = Path(__file__).parents[2] / "planfiles"
@@ -24,7 +24,8 @@ def key(name: str) -> str:
 
 def model(blocks: int = 4, **changes: Any) -> Model:
     sizes = {"block_bytes": GB, "head_read_bytes": 0, "head_resident_bytes": 0, "kv_bytes": 1}
-    return Model(**{"name": "tiny", "blocks": blocks, "max_context": 1 << 20, **sizes, **changes})
+    shape = {"max_context": 1 << 20, "hidden": 1000, "itemsize": 2}
+    return Model(**{"name": "tiny", "blocks": blocks, **shape, **sizes, **changes})
 
 
 def device(name: str, bandwidth: float = 100 * GB, **changes: Any) -> Device:
@@ -33,11 +34,13 @@ def device(name: str, bandwidth: float = 100 * GB, **changes: Any) -> Device:
         "machine": name,
         "machine_bytes": ROOMY,
         "overhead_us": 0,
+        "flops": 10**14,
         "rows_ns": ((1, 1000),),
         "room_bytes": ROOMY,
         "runtime_bytes": 0,
         "workspace": Workspace(0, 0, 0),
         "rtt_us": None,
+        "nat": PERMISSIVE,
     }
     return Device(**{"name": name, "bandwidth": round(bandwidth), **plain, **changes})
 
@@ -46,7 +49,16 @@ ONE = Load(context=1, concurrency=1)
 
 
 def macs(**changes: Any) -> list[Device]:
-    return [device(name, speed * GB, **changes) for name, speed in MACS.items()]
+    """On one private network, with the memory they were sold with as their room."""
+    return [
+        device(name, speed * GB, **{"room_bytes": memory * GB, **changes})
+        for (name, speed), memory in zip(MACS.items(), (36, 96, 64, 96, 36), strict=True)
+    ]
+
+
+PERMISSIVE = Nat("endpoint-independent", "endpoint-independent")
+ORDINARY = Nat("endpoint-independent", "address-and-port-dependent")
+RESTRICTIVE = Nat("address-and-port-dependent", "address-and-port-dependent")
 
 
 def report(name: str, **changes: Any) -> files.Report:
@@ -70,6 +82,7 @@ def report(name: str, **changes: Any) -> files.Report:
         "room_bytes": 12 * 2**30,
         "runtime_bytes": 2**28,
         "workspace": files.Workspace(base_bytes=2**24, row_bytes=2**20, context_bytes=2**10),
+        "nat": files.Nat(mapping="endpoint-independent", filtering="endpoint-independent"),
     }
     return files.Report(**{"name": name, **plain, **changes})
 

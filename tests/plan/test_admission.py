@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafila.errors import BadFile, NotAdmitted, UsageProblem
-from kafila.plan.admission import Refused, limit, need_bytes, share_rooms
-from kafila.plan.head import place_head
-from kafila.plan.make import make_plan
+from kafila.plan.admission import limit, need_bytes, possible, share_rooms
+from kafila.plan.make import Wishes, make_plan
+from kafila.plan.refusal import Refused, least_missing, quantised
 from kafila.plan.values import Load, Workspace
 from tests.plan.fleets import GB, ONE, device, key, macs, model
+from tests.plan.test_partition import divisions
 
 CHAIN = model(6, head_resident_bytes=2 * GB, kv_bytes=1000)
 
@@ -32,18 +33,23 @@ def test_need_counts_the_slots_that_groups_really_allocate() -> None:
 
 
 @given(
-    st.integers(0, 20), st.integers(1, 9), st.integers(1, 1000), st.integers(0, GB), st.booleans()
+    st.integers(0, 20),
+    st.integers(1, 9),
+    st.integers(1, 4),
+    st.integers(1, 1000),
+    st.integers(0, GB),
+    st.booleans(),
 )
 def test_limit_is_the_most_that_needs_no_more_than_the_room(
-    room: int, concurrency: int, context: int, other: int, head: bool
+    room: int, concurrency: int, groups: int, context: int, other: int, head: bool
 ) -> None:
     load = Load(context, concurrency)
     member = device(
         "a", room_bytes=room * GB, runtime_bytes=other, workspace=Workspace(other, 9, 7)
     )
-    most = limit(CHAIN, load, member, head=head)
-    assert need_bytes(CHAIN, load, member, most, 1, head=head) <= member.room_bytes
-    assert need_bytes(CHAIN, load, member, most + 1, 1, head=head) > member.room_bytes
+    most = limit(CHAIN, load, member, groups, head=head)
+    assert need_bytes(CHAIN, load, member, most, groups, head=head) <= member.room_bytes
+    assert need_bytes(CHAIN, load, member, most + 1, groups, head=head) > member.room_bytes
 
 
 def refusal_of(load: Load, *rooms: int) -> Refused:
@@ -56,9 +62,7 @@ def refusal_of(load: Load, *rooms: int) -> Refused:
 def test_refusal_names_the_undersized_and_what_would_fit() -> None:
     refused = refusal_of(Load(1000, 500), 4 * GB, 3 * GB)
     assert [fit.name for fit in refused.fits if fit.short_bytes] == ["d0", "d1"]
-    assert refused.missing_bytes == sum(
-        fit.need_bytes - fit.room_bytes for fit in refused.fits if fit.short_bytes
-    )
+    assert 0 < refused.missing_bytes <= sum(fit.short_bytes for fit in refused.fits)
     assert "undersized: d0 and d1" in str(refused)
     assert refused.exit_code == 3
 
@@ -85,9 +89,59 @@ def test_what_would_fit_fits_and_one_more_does_not() -> None:
 
 def test_weights_alone_too_large_leave_only_memory_to_add() -> None:
     refused = refusal_of(ONE, 3 * GB, 3 * GB)
-    assert (refused.context, refused.concurrency) == (0, 0)
-    assert "would fit: 1.8" in str(refused)
-    assert refused.missing_bytes >= 2 * GB
+    assert (refused.context, refused.concurrency, refused.weights) == (0, 0, "8-bit")
+    assert "would fit: 8-bit weights, or 1.86 GiB more room in all" in str(refused)
+
+
+def test_weights_of_fewer_bits_fit_where_nothing_else_does() -> None:
+    """float32 may become bfloat16, which halves the KV cache too."""
+    wide = replace(CHAIN, itemsize=4)
+    for room, weights in ((3, "bfloat16"), (2, "8-bit"), (0.8, "4-bit"), (0.3, None)):
+        members = [device(name, room_bytes=round(room * GB)) for name in "ab"]
+        with pytest.raises(Refused) as caught:
+            make_plan(wide, ONE, members, "a")
+        assert caught.value.weights == weights
+    assert quantised(CHAIN, 4.5).block_bytes == GB * 4.5 / 16
+    assert quantised(CHAIN, 4.5).kv_bytes == CHAIN.kv_bytes
+
+
+@settings(max_examples=500)
+@given(
+    st.integers(1, 8),
+    st.lists(st.integers(0, 60), min_size=1, max_size=4).filter(lambda rooms: len(rooms) <= 8),
+    st.integers(0, 25),
+)
+def test_the_least_room_to_add_is_the_least(blocks: int, rooms: list[int], head: int) -> None:
+    """In tenths of a block; against every division and head."""
+    if len(rooms) > blocks:
+        return
+    tenth = GB // 10
+    chain = model(blocks, block_bytes=GB - 1, head_resident_bytes=head * tenth, kv_bytes=1)
+    members = [device(f"d{i}", room_bytes=room * tenth) for i, room in enumerate(rooms)]
+    lacking = min(
+        sum(
+            max(0, count * 10 + (head if i == first else 0) - room) * tenth
+            for i, (count, room) in enumerate(zip(counts, rooms, strict=True))
+        )
+        for first in range(len(rooms))
+        for counts in divisions(blocks, len(rooms))
+    )
+    assert least_missing(chain, ONE, members) == lacking
+    assert possible(chain, ONE, members) == (lacking == 0)
+
+
+def test_force_plans_what_does_not_fit_and_warns() -> None:
+    members = [device("a", room_bytes=4 * GB), device("b", room_bytes=3 * GB)]
+    plan = make_plan(CHAIN, ONE, members, "a", Wishes(force=True))
+    assert plan.forced
+    short = [stage for stage in plan.ring if stage.need_bytes > stage.room_bytes]
+    assert short
+    for stage, warning in zip(short, plan.derived.warnings, strict=False):
+        assert warning.startswith(f"forced: {stage.device.name} is ")
+    roomy = [device("a"), device("b")]
+    assert make_plan(CHAIN, ONE, roomy, "a", Wishes(force=True)) == make_plan(
+        CHAIN, ONE, roomy, "a"
+    )
 
 
 @settings(max_examples=300)
@@ -103,7 +157,7 @@ def test_planned_or_refused_with_a_shortfall(blocks: int, specs: list[tuple[int,
     if len(members) > blocks:
         with pytest.raises(NotAdmitted, match="every member must hold one"):
             make_plan(chain, ONE, members, "d0")
-    elif place_head(chain, ONE, members) is None:
+    elif not possible(chain, ONE, members):
         with pytest.raises(Refused) as caught:
             make_plan(chain, ONE, members, "d0")
         assert any(fit.short_bytes for fit in caught.value.fits)

@@ -117,7 +117,7 @@ def test_check_says_what_an_edit_changed_and_writes_only_when_told(
     before = plan_file.read_text()
     code, out, _ = kafila(capsys, "check", plan_file)
     assert code == 0
-    assert "ring.anna.context_us: 163 in the file, now 326" in out
+    assert "ring.anna.context_us: 73 in the file, now 145" in out
     assert plan_file.read_text() == before
     assert kafila(capsys, "check", "--write", plan_file)[0] == 0
     code, out, _ = kafila(capsys, "check", plan_file)
@@ -140,6 +140,110 @@ def test_check_refuses_what_no_longer_fits(
     assert found["would_fit"]["concurrency"] > 4
     assert any(each["need_bytes"] > each["room_bytes"] for each in found["members"])
     assert {"where", "was", "now"} == set(found["changes"][0])
+
+
+def test_check_of_a_forced_plan_warns_instead(
+    capsys: pytest.CaptureFixture[str], plan_file: Path
+) -> None:
+    edit(plan_file, "concurrency: 4 ", "concurrency: 400 ")
+    edit(plan_file, "forced: false", "forced: true")
+    code, out, err = kafila(capsys, "check", "--write", plan_file)
+    assert (code, err) == (0, "")
+    assert f"{plan_file}: forced; it does not fit" in out
+    assert "warning: forced: lab is " in out
+    again = read(plan_file)
+    assert any(warning.startswith("forced: lab is ") for warning in again.warnings)
+    code, out, _ = kafila(capsys, "check", "--json", plan_file)
+    assert code == 0
+    found = json.loads(out)
+    assert not found["admitted"]
+    assert found["forced"]
+    assert found["warnings"] == list(again.warnings)
+
+
+def test_force_writes_a_plan_that_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = kafila(capsys, "plan", LAN, "--concurrency", 400, "--force")
+    assert code == 0
+    assert parse(out).forced
+    assert "warning: forced: lab is " in err
+
+
+def test_compare_puts_all_strategies_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    world = PLANFILES / "world-qwen3-32b.probes.yaml"
+    code, out, err = kafila(capsys, "plan", world, "--compare")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "blocks of bert, emil, dora, anna, lab, shelf"
+    assert lines[1].split() == [
+        *("strategy", "head", "blocks", "slowest", "slow/fast", "utilised"),
+        *("1", "user", "4", "users"),
+    ]
+    assert [line.split()[0] for line in lines[2:]] == [
+        "load",
+        "bottleneck",
+        "bandwidth",
+        "memory",
+        "uniform",
+    ]
+    assert lines[-1].split()[:8] == ["uniform", "bert", "11", "11", "11", "11", "10", "10"]
+    assert lines[-1].endswith("refused: bert short by 2.07 GiB")
+    lone = kafila(capsys, "plan", world, "--compare", "--concurrency", 1)[1]
+    assert "users" not in lone
+
+
+def test_what_if_options(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = kafila(capsys, "plan", LAN, "--without", "bert", "--without", "anna")
+    assert code == 0
+    assert [member.name for member in parse(out).ring] == ["lab", "shelf"]
+    assert parse(out).session.opener == "lab"
+    plan = parse(kafila(capsys, "plan", LAN, "--head", "shelf", "--strategy", "uniform")[1])
+    assert (plan.head, plan.strategy) == ("shelf", "uniform")
+    assert {len(member.block_range) for member in plan.ring} == {9}
+    assert plan.notes == ("head: shelf, as asked",)
+    plan = parse(kafila(capsys, "plan", LAN, "--head-margin", 0)[1])
+    assert any(note.startswith("head: lab; the time between tokens") for note in plan.notes)
+    assert plan.head == "lab"
+    plan = parse(kafila(capsys, "plan", LAN, "--order", "relays")[1])
+    assert plan.order == "relays"
+    assert "order: fewest relays, as asked" in plan.notes
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--without", "brt"], "--without brt: the members are anna, lab, bert and shelf"),
+        (["--head", "brt"], "--head brt: the members are"),
+        (
+            [word for name in ("anna", "lab", "bert", "shelf") for word in ("--without", name)],
+            "nobody is left",
+        ),
+        (["--strategy", "best"], "'best' is not one of"),
+    ],
+)
+def test_wishes_that_cannot_be_granted(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    code, out, err = kafila(capsys, "plan", LAN, *words)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_a_report_without_numbers_lowers_the_tier(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    reports = (report("anna"), report("bert", bandwidth=None, rows_ns=None))
+    write_probes(probes(reports=reports), tmp_path / "p.yaml")
+    code, out, err = kafila(capsys, "plan", tmp_path / "p.yaml")
+    assert code == 0
+    plan = parse(out)
+    assert plan.tier == "arithmetic"
+    assert plan.predictions.token_us is None
+    assert "tier arithmetic: the probe of bert gave no bandwidth" in err
+    assert "no times can be predicted" in err
+    (tmp_path / "plan.yaml").write_text(out)
+    code, checked, _ = kafila(capsys, "check", tmp_path / "plan.yaml")
+    assert code == 0
+    assert "in the file, now" not in checked
 
 
 def test_check_of_a_plan_that_is_none(capsys: pytest.CaptureFixture[str], plan_file: Path) -> None:

@@ -1,8 +1,10 @@
 """Stage times, batch growth and edge prices, against figures worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
-from kafila.plan.cost import batch_us, context_us, edge_us, growth, stage_us
+from kafila.plan.cost import batch, chunk_us, chunks_of, context_us, growth, priced, stage
 from kafila.plan.values import Load
 from tests.plan.fleets import GB, device, model
 
@@ -10,8 +12,8 @@ from tests.plan.fleets import GB, device, model
 def test_stage_time_is_overhead_and_reading() -> None:
     chain = model(4, head_read_bytes=2 * GB)
     member = device("a", 100 * GB, overhead_us=7)
-    assert stage_us(chain, member, 3, head=False) == pytest.approx(7 + 3 * 10_000)
-    assert stage_us(chain, member, 3, head=True) == pytest.approx(7 + 3 * 10_000 + 20_000)
+    assert stage(chain, member, head=False).cost(3) == pytest.approx(7 + 3 * 10_000)
+    assert stage(chain, member, head=True).cost(3) == pytest.approx(7 + 3 * 10_000 + 20_000)
 
 
 def test_context_is_read_at_the_same_rate() -> None:
@@ -30,14 +32,25 @@ def test_a_batch_reads_weights_once_and_every_cache() -> None:
     member = device("a", 1 * GB, overhead_us=5, rows_ns=((1, 100), (4, 200)))
     load = Load(context=1000, concurrency=4)
     weights, cache = (2 + 1) * 1e6, 2 * 1000
-    assert batch_us(chain, load, member, 2, 1, head=True) == 5 + weights + cache
-    assert batch_us(chain, load, member, 2, 4, head=True) == 5 + 2 * weights + 4 * cache
+    assert batch(chain, load, member, 1, head=True).cost(2) == 5 + weights + cache
+    assert batch(chain, load, member, 4, head=True).cost(2) == 5 + 2 * weights + 4 * cache
 
 
-def test_edge_prices() -> None:
-    near, far = device("a", rtt_us=20_000), device("b", rtt_us=95_000)
-    assert edge_us(near, far, "relayed") == 115_000
-    assert edge_us(near, far, "direct") == edge_us(far, near, "direct") == 75_000
-    assert edge_us(near, device("c"), "relayed") is None
-    assert edge_us(device("c"), far, "direct") is None
-    assert edge_us(device("c", machine="m"), device("d", machine="m"), "direct") == 0
+def test_unmeasured_batches_cost_their_rows() -> None:
+    member = device("a", rows_ns=())
+    assert [growth(member, rows) for rows in (1, 2, 7)] == [1, 2, 7]
+
+
+def test_only_who_has_bandwidth_and_overhead_is_priced() -> None:
+    assert priced(device("a"))
+    assert not priced(device("a", overhead_us=None))
+    assert not priced(replace(device("a"), bandwidth=None))
+
+
+def test_a_prefill_chunk_reads_or_computes_whichever_takes_longer() -> None:
+    """A block of 1 GB in bfloat16 has 0.5e9 weights: 1e9 operations a token."""
+    chain, member = model(4), device("a", 100 * GB, overhead_us=7, flops=10**12)
+    assert chunk_us(chain, member, 2, 1) == pytest.approx(7 + 20_000)
+    assert chunk_us(chain, member, 2, 250) == pytest.approx(7 + 2 * 250 * 1000)
+    assert chunk_us(chain, device("a", flops=None), 2, 250) is None
+    assert [chunks_of(prompt) for prompt in (1, 256, 257, 1000)] == [1, 1, 2, 4]

@@ -2,16 +2,20 @@
 
 import pytest
 
-from kafila.derive import findings, merge, plan_probes, recheck
+from kafila.derive import findings, plan_probes, recheck
 from kafila.errors import BadFile, UsageProblem
+from kafila.plan.make import Wishes
 from kafila.planfile import PlanFile, parse
 from kafila.plantext import render
 from kafila.probe import report as files
+from kafila.reports import merge
 from tests.plan.fleets import key, manifest, probes, report
+
+PAPER = Wishes(strategy="bottleneck")
 
 
 def planned(*names: str, context: int = 4096, concurrency: int = 4) -> PlanFile:
-    return plan_probes(probes(*names), context=context, concurrency=concurrency)
+    return plan_probes(probes(*names), context=context, concurrency=concurrency, wishes=PAPER)
 
 
 PLAN = planned("anna", "bert", "cleo")
@@ -57,7 +61,8 @@ def test_the_host_is_the_anchor_and_the_session_is_kept() -> None:
         probes("anna", "bert", "cleo", host="bert", session=session), context=64, concurrency=1
     )
     assert plan.head == "bert"
-    assert [member.name for member in plan.ring] == ["bert", "cleo", "anna"]
+    assert plan.session.opener == "bert"
+    assert [member.name for member in plan.ring] == ["bert", "anna", "cleo"]
     assert plan.session.rendezvous == "r.example.org:4710"
     assert plan.session.rendezvous_key == key("r")
 
@@ -113,7 +118,7 @@ def test_what_would_fit_is_of_the_division_as_it_is() -> None:
 
 def test_a_relayed_edge_is_priced() -> None:
     timed = tuple(report(name, rtt_us=rtt) for name, rtt in (("a", 20_000), ("b", 90_000)))
-    plan = plan_probes(probes(reports=timed), context=64, concurrency=1)
+    plan = plan_probes(probes(reports=timed), context=64, concurrency=1, wishes=PAPER)
     text = render(plan).replace("{to: b, path: direct", "{to: b, path: relayed")
     found = recheck(parse(text))
     assert found.plan.ring[0].edge
@@ -132,7 +137,7 @@ def test_groups_are_a_decision_that_is_kept() -> None:
 
 def test_rooms_of_one_machine_are_shared_after_an_edit_too() -> None:
     shared = tuple(report(name, machine="m", room_bytes=7 * 2**30) for name in ("a", "b"))
-    plan = plan_probes(probes(reports=shared), context=64, concurrency=1)
+    plan = plan_probes(probes(reports=shared), context=64, concurrency=1, wishes=PAPER)
     assert [member.room_bytes for member in plan.ring] == [7 * 2**30] * 2
     text = render(plan).replace(f"room_bytes: {7 * 2**30}", f"room_bytes: {10 * 2**30}")
     found = recheck(parse(text))

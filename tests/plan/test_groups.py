@@ -1,34 +1,47 @@
 """How many groups: one where batching is free, as many as stages where it is not."""
 
-from kafila.plan.groups import choose_groups, shared_token_us
-from kafila.plan.make import best_groups, make_plan
-from kafila.plan.values import Load
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafila.plan.groups import choose_groups, rows_of, sensible_groups, shared_token_us
+from kafila.plan.make import Wishes, make_plan
+from kafila.plan.reach import paths_of
+from kafila.plan.strategies import best_groups
+from kafila.plan.values import Choice, Device, Load
 from tests.plan.fleets import GB, device, model
 
 FLAT = ((1, 100), (16, 100))
 LINEAR = tuple((rows, 100 * rows) for rows in (1, 2, 4, 8, 16))
 
 
+def served(ring: Sequence[Device], counts: Sequence[int], load: Load) -> int | None:
+    choice = Choice(tuple(ring), tuple(counts), paths_of(ring), 1)
+    return best_groups(model(8), load, choice)
+
+
 def test_reading_weights_once_for_all_wants_one_group() -> None:
     ring = [device(name, rows_ns=FLAT) for name in "abcd"]
-    assert best_groups(model(8), Load(1, 4), ring, (2, 2, 2, 2), ["direct"] * 4) == 1
+    assert served(ring, (2, 2, 2, 2), Load(1, 4)) == 1
 
 
 def test_batches_that_cost_their_rows_want_a_group_a_stage() -> None:
     ring = [device(name, rows_ns=LINEAR) for name in "abcd"]
-    assert best_groups(model(8), Load(1, 4), ring, (2, 2, 2, 2), ["direct"] * 4) == 4
+    assert served(ring, (2, 2, 2, 2), Load(1, 4)) == 4
 
 
 def test_a_ring_of_one_gains_nothing() -> None:
     ring = [device("a", rows_ns=LINEAR)]
-    assert best_groups(model(8), Load(1, 4), ring, (8,), ["direct"]) == 1
+    assert served(ring, (8,), Load(1, 4)) == 1
 
 
 def test_the_formula() -> None:
     """Two stages of 10 and 30 ms, linear in rows, edges of 2 ms in all, four requests."""
     ring = [device("a", rows_ns=LINEAR), device("b", rows_ns=LINEAR)]
+    chain, load = model(4, kv_bytes=0), Load(1, 4)
     times = {
-        groups: shared_token_us(model(4, kv_bytes=0), Load(1, 4), ring, (1, 3), 2000.0, groups)
+        groups: shared_token_us(chain, load, ring, (1, 3), lambda rows: 2000.0, groups)
         for groups in (1, 2, 4)
     }
     assert times == {1: 4 * 40_000 + 2000, 2: 2 * 2 * 30_000, 4: 4 * 30_000}
@@ -42,7 +55,17 @@ def test_groups_that_need_more_slots_than_fit_are_not_chosen() -> None:
     rows = ((1, 100), (2, 200), (3, 201), (4, 1000), (5, 1000))
     roomy = [device(name, rows_ns=rows) for name in "ab"]
     tight = [device(name, rows_ns=rows, room_bytes=4 * (GB + 5 * GB // 10)) for name in "ab"]
-    assert make_plan(chain, load, roomy, "a").groups == 2
-    plan = make_plan(chain, load, tight, "a")
-    assert plan.groups in (1, 5)
-    assert all(stage.need_bytes <= stage.room_bytes for stage in plan.ring)
+    paper = Wishes(strategy="bottleneck")
+    assert make_plan(chain, load, roomy, "a", paper).groups == 2
+    for wishes in (paper, Wishes()):
+        plan = make_plan(chain, load, tight, "a", wishes)
+        assert plan.groups in (1, 5)
+        assert all(stage.need_bytes <= stage.room_bytes for stage in plan.ring)
+
+
+@given(st.integers(1, 200))
+def test_every_number_of_rows_is_tried_with_the_fewest_groups(concurrency: int) -> None:
+    load, fewest = Load(1, concurrency), {}
+    for groups in range(concurrency, 0, -1):
+        fewest[rows_of(load, groups)] = groups
+    assert sensible_groups(concurrency) == sorted(fewest.values())

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kafila.plan.partition import Affine, partition
+from kafila.plan.partition import partition
+from kafila.plan.values import Affine
 
 
 def divisions(blocks: int, devices: int) -> Iterator[tuple[int, ...]]:
@@ -52,14 +54,21 @@ def test_bottleneck_is_the_least_there_is(blocks: int, devices: list[Affine]) ->
         assert division is None
         return
     assert division is not None
-    assert division.bottleneck_us == best
+    assert division.cost_us == best
     assert sum(division.counts) == blocks
     assert all(
         1 <= count <= device.limit for count, device in zip(division.counts, devices, strict=True)
     )
-    assert best == max(
-        device.cost(count) for count, device in zip(division.counts, devices, strict=True)
+    costs = [device.cost(count) for count, device in zip(division.counts, devices, strict=True)]
+    assert max(costs) == best
+    least = min(
+        sum(costs)
+        for counts in divisions(blocks, len(devices))
+        for costs in [[each.cost(n) for each, n in zip(devices, counts, strict=True)]]
+        if max(costs) == best
+        and all(n <= each.limit for each, n in zip(devices, counts, strict=True))
     )
+    assert sum(costs) == pytest.approx(least, rel=1e-12)
 
 
 def test_no_devices_divide_nothing() -> None:
@@ -79,5 +88,5 @@ def test_a_large_chain_is_divided_exactly() -> None:
     division = partition(5_000, devices)
     assert division is not None
     assert sum(division.counts) == 5_000
-    below = division.bottleneck_us * (1 - 1e-12)
+    below = division.cost_us * (1 - 1e-12)
     assert sum(device.most(below) for device in devices) < 5_000

@@ -40,8 +40,9 @@ CONTEXT: Final = 4096
 CONCURRENCY: Final = 4
 """Requests served at once unless `--concurrency` says otherwise."""
 
-MAX_CONCURRENCY: Final = 4096
-"""Far more requests than one ring serves well; bounds what planning tries."""
+MAX_CONCURRENCY: Final = 256
+"""Far more requests than one ring of a few machines serves well; a step is compiled for its rows,
+and planning tries every number of groups."""
 
 HEAD_MARGIN: Final = 0.05
 """A head must beat the anchor by this share to move: more than overhead noise can feign (paper)."""

@@ -14,12 +14,14 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from kafila import yamlfile
-from kafila.defaults import MAX_MEMBERS
+from kafila.defaults import MAX_CONCURRENCY, MAX_MEMBERS
 from kafila.plan import values
 from kafila.probe.report import Nat, Rows, Workspace, rows_from_one, session_id
-from kafila.schema import Address, Count, Digest, Key, Name, Strict, Whole, Words, build
+from kafila.schema import Address, Count, Digest, Figure, Key, Name, Strict, Whole, Words, build
 from kafila.yamlfile import Document, Place
+from stages.config import LIMITS
 
+Requests = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]
 BlockRange = Annotated[str, Field(pattern=r"^[0-9]{1,9}-[0-9]{1,9}$")]
 
 
@@ -30,10 +32,10 @@ class Model(Strict):
     revision: Words | None
     manifest: Digest
     dtype: Words
-    blocks: Count
-    hidden: Count
-    vocab: Count
-    max_context: Count
+    blocks: Annotated[int, Field(ge=1, le=LIMITS["blocks"])]
+    hidden: Annotated[int, Field(ge=1, le=LIMITS["hidden"])]
+    vocab: Annotated[int, Field(ge=1, le=LIMITS["vocab"])]
+    max_context: Annotated[int, Field(ge=1, le=LIMITS["max_positions"])]
     block_bytes: Count
     head_read_bytes: Count
     head_resident_bytes: Count
@@ -51,7 +53,7 @@ class Session(Strict):
     rendezvous: Address | None
     rendezvous_key: Key | None
     context: Count
-    concurrency: Count
+    concurrency: Requests
 
 
 class Edge(Strict):
@@ -62,7 +64,7 @@ class Edge(Strict):
 
     to: Name
     path: Literal["direct", "relayed"]
-    cost_us: Whole | None
+    cost_us: Figure | None
 
 
 class Measured(Strict):
@@ -92,10 +94,10 @@ class Member(Strict):
     exchange_key: Key
     platform: Words
     blocks: BlockRange
-    stage_us: Whole | None
-    context_us: Whole | None
-    load_us: Whole | None
-    need_bytes: Whole
+    stage_us: Figure | None
+    context_us: Figure | None
+    load_us: Figure | None
+    need_bytes: Figure
     room_bytes: Count
     edge: Edge | None
     measured: Measured
@@ -111,8 +113,8 @@ class Outlook(Strict):
     """What a strategy does on this ring: see `kafila.plan.values.Outlook`."""
 
     head: Name
-    token_us: Whole
-    shared_token_us: Whole
+    token_us: Figure
+    shared_token_us: Figure
 
 
 class Strategies(Strict):
@@ -128,12 +130,12 @@ class Predictions(Strict):
     All times are null unless the tier is full.
     """
 
-    bottleneck_us: Whole | None
-    token_us: Whole | None
-    token_full_us: Whole | None
-    shared_token_us: Whole | None
-    network_us: Whole | None
-    first_token_us: Whole | None
+    bottleneck_us: Figure | None
+    token_us: Figure | None
+    token_full_us: Figure | None
+    shared_token_us: Figure | None
+    network_us: Figure | None
+    first_token_us: Figure | None
     approximate: bool
     strategies: Strategies
 
@@ -148,7 +150,7 @@ class PlanFile(Strict):
     strategy: values.Strategy
     tier: values.Tier
     order: values.Order
-    groups: Count
+    groups: Requests
     forced: bool
     """It was asked for although it does not fit."""
     ring: Annotated[tuple[Member, ...], Field(min_length=1, max_length=MAX_MEMBERS, strict=False)]

@@ -37,8 +37,11 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Address = Annotated[str, Field(pattern=r"^\S+:[0-9]{1,5}$"), AfterValidator(_address)]
 Words = Annotated[str, Field(max_length=2000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 """Text that is safe to show on a terminal."""
-Count = Annotated[int, Field(ge=1, lt=1 << 63)]
-Whole = Annotated[int, Field(ge=0, lt=1 << 63)]
+Count = Annotated[int, Field(ge=1, lt=1 << 53)]
+Whole = Annotated[int, Field(ge=0, lt=1 << 53)]
+"""What is measured or chosen; exact as a float too (9 PB, 285 years of microseconds)."""
+Figure = Annotated[int, Field(ge=0)]
+"""What follows from such numbers and may be larger than any of them."""
 
 _PATTERNS = {
     _NAME: "a name of letters, digits, dots and dashes, as in anna",

@@ -4,6 +4,7 @@ Knows nothing of plans or reports. Scalars follow YAML 1.2's core rules (`no` is
 a word, `1_000` is not a number); anchors, tags and repeated keys are refused.
 """
 
+import errno
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -114,6 +115,19 @@ def _resolve(text: str) -> object:
     if _INT.fullmatch(text) and len(text) <= 20:
         return int(text)
     return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def check_writable(path: str | Path) -> None:
+    """BadFile unless `path` could be written now; nothing stays behind."""
+    target = Path(path)
+    draft = target.with_name(target.name + ".new")
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "is a directory")
+        draft.touch()
+        draft.unlink()
+    except OSError as error:
+        raise BadFile(f"{path}: cannot be written: {(error.strerror or '').lower()}") from None
 
 
 def write(path: str | Path, text: str) -> None:

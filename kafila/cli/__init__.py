@@ -1,12 +1,14 @@
 """The `kafila` command: verbs are imported when they are called, so start-up stays instant."""
 
 import importlib
+import os
 import sys
+from typing import NoReturn
 
 import click
 
 from kafila import __version__
-from kafila.errors import INTERRUPTED, KafilaError
+from kafila.errors import INTERRUPTED, BadFile, KafilaError, UsageProblem
 
 VERBS = {
     "probe": "Measure this machine, alone or with the other members of a session.",
@@ -52,17 +54,25 @@ def cli() -> None:
 def main() -> None:
     """Entry point: every expected failure is one line on stderr and its documented exit code."""
     try:
+        if any(not word or (word.startswith("--") and word.endswith("=")) for word in sys.argv[1:]):
+            raise UsageProblem("an argument is empty; is a variable of the shell unset?")
         code = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
-        click.echo("kafila: interrupted", err=True)
-        sys.exit(INTERRUPTED)
+        sys.stdout.flush()
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _end("interrupted", INTERRUPTED)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except KafilaError as error:
-        click.echo(f"kafila: {error}", err=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        click.echo("kafila: interrupted", err=True)
-        sys.exit(INTERRUPTED)
+        _end(str(error), error.exit_code)
+    except OSError as error:  # what a command meets elsewhere it says in its own words
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _end(f"the output cannot be written: {(error.strerror or '').lower()}", BadFile.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end(words: str, code: int) -> NoReturn:
+    """Say why on stderr and end. Names from files and peers move no cursor and colour nothing."""
+    shown = "".join(c if c.isprintable() or c == "\n" else "?" for c in words)
+    click.echo(f"kafila: {shown}", err=True)
+    sys.exit(code)

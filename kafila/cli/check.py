@@ -4,7 +4,7 @@ import click
 
 
 @click.command()
-@click.argument("file", metavar="PLAN", type=click.Path())
+@click.argument("file", metavar="PLAN")
 @click.option("--write", is_flag=True, help="Write the fresh figures into PLAN (its own comments).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of words.")
 def check(file: str, write: bool, as_json: bool) -> int:

@@ -4,8 +4,8 @@ import click
 
 
 @click.command()
-@click.argument("before", metavar="A", type=click.Path())
-@click.argument("after", metavar="B", type=click.Path())
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of words.")
 def diff(before: str, after: str, as_json: bool) -> None:
     """Say what plan B decides otherwise than plan A and what that does to the predictions.

@@ -16,7 +16,7 @@ COLOURS: dict[str, dict[str, Any]] = {
 
 
 @click.command()
-@click.argument("file", metavar="PLAN", type=click.Path())
+@click.argument("file", metavar="PLAN")
 @click.option("--svg", metavar="FILE", type=click.Path(), help="Write the picture to FILE as well.")
 def explain(file: str, svg: str | None) -> None:
     """Show PLAN as a ring: who computes and holds how much, what each edge costs, and why.

@@ -6,7 +6,7 @@ from kafila import defaults
 
 
 @click.command()
-@click.argument("files", nargs=-1, type=click.Path())
+@click.argument("files", nargs=-1)
 @click.option("--model", metavar="SRC", help="Folder, hub id or `demo`, for reports without one.")
 @click.option(
     "--context",

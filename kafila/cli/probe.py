@@ -72,16 +72,21 @@ def probe(
     from functools import partial
     from pathlib import Path
 
+    from kafila import yamlfile
     from kafila.address import parse_address
+    from kafila.errors import BadFile
     from kafila.manifest import Manifest
     from kafila.net.identity import Identity
     from kafila.probe import device
-    from kafila.probe.report import write_probes
+    from kafila.probe.report import render_probes, write_probes
     from kafila.schema import member_name
     from kafila.session import probing
     from kafila.session.code import parse_invitation
     from kafila.session.view import ProbeView, report_line
 
+    target = output or "probes.yaml"
+    if not join and target != "-":
+        yamlfile.check_writable(target)  # now, not when everybody has measured
     identity = Identity.load_or_create(Path(home).expanduser())
     name = member_name(name or socket.gethostname().split(".")[0])
     view = ProbeView(code_to_stderr=output == "-")
@@ -128,9 +133,13 @@ def probe(
             probes = probing.alone(measure, manifest)
     for report in probes.reports:
         click.echo(report_line(report), err=True)
-    write_probes(probes, output or "probes.yaml")
-    if output != "-":
-        click.echo(f"{output or 'probes.yaml'} written; next: kafila plan > plan.yaml", err=True)
+    try:
+        write_probes(probes, target)
+    except BadFile as problem:
+        click.echo(render_probes(probes), nl=False)  # nothing that was measured is lost
+        raise BadFile(f"{problem}; the reports are on stdout instead") from None
+    if target != "-":
+        click.echo(f"{target} written; next: kafila plan > plan.yaml", err=True)
 
 
 def _check_words(

@@ -68,7 +68,7 @@ def share_rooms(devices: Sequence[Device]) -> tuple[tuple[Device, ...], tuple[st
             continue
         pool = min(memory, max(member.room_bytes for member in members))
         for member in members:
-            shares[member.name] = member.room_bytes * pool // total
+            shares[member.name] = max(1, member.room_bytes * pool // total)
         if len(members) == 1:
             notes.append(f"{members[0].name} cannot have more room than its {gib(memory)}")
         else:

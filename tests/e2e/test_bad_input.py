@@ -59,6 +59,10 @@ def one_line(err: str) -> str:
         ("groups: ", "gruops: ", "did you mean 'groups'"),
         ("concurrency: 4", "concurrency: four", "whole number"),
         ("format: 1", "format: 2", "format"),
+        ("concurrency: 4", "concurrency: 400000000", "256"),
+        ("blocks: 6", "blocks: 999999999", "1024"),
+        ("overhead_us: 50", "overhead_us: 9223372036854775807", "9007199254740992"),
+        ("rendezvous: null", "rendezvous: 127.0.0.1:99999", "port"),
     ],
 )
 def test_a_faulty_plan(run: Run, tmp_path: Path, plan: str, old: str, new: str, words: str) -> None:
@@ -165,6 +169,8 @@ def test_an_unreachable_rendezvous(run: Run, tmp_path: Path, taken: str) -> None
         (("probe", "--name", "../evil", "--model", "demo"), "--name"),
         (("plan", "--context", "0"), "0"),
         (("serve",), "PLAN"),
+        (("probe", "--join", ""), "empty"),
+        (("probe", "--join=", "--name=anna"), "empty"),
     ],
 )
 def test_wrong_words(run: Run, words: tuple[str, ...], hint: str) -> None:
@@ -183,6 +189,37 @@ def test_members_of_one_machine_share_its_room(run: Run, tmp_path: Path) -> None
     for name in ring.names:
         assert name in err
     assert "room" in err
+
+
+def test_output_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
+    """It is said before anything is measured, so no session is lost to it."""
+    (tmp_path / "folder").mkdir()
+    for target in ("missing/probes.yaml", "folder"):
+        code, out, err = run("probe", "--model", "demo", "--home", "h", "-o", target)
+        assert (code, out) == (4, "")
+        assert target in one_line(err)
+
+
+def test_a_full_disk_behind_stdout(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kafila", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 4
+    assert "cannot be written" in one_line(done.stderr)
+
+
+def test_the_largest_numbers_derive(run: Run, tmp_path: Path, plan: str) -> None:
+    """What a file may say never ends in a fault of ours, whatever follows from it."""
+    most = str((1 << 53) - 1)
+    (tmp_path / "plan.yaml").write_text(plan.replace("overhead_us: 50", f"overhead_us: {most}"))
+    code, _, _ = run("check", "plan.yaml")
+    assert code == 0
 
 
 def test_two_members_of_one_name(run: Run, tmp_path: Path) -> None:

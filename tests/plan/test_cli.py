@@ -128,7 +128,7 @@ def test_check_says_what_an_edit_changed_and_writes_only_when_told(
 def test_check_refuses_what_no_longer_fits(
     capsys: pytest.CaptureFixture[str], plan_file: Path
 ) -> None:
-    edit(plan_file, "concurrency: 4 ", "concurrency: 400 ")
+    edit(plan_file, "concurrency: 4 ", "concurrency: 256 ")
     code, out, err = kafila(capsys, "check", plan_file)
     assert code == 3
     assert "admitted" not in out
@@ -145,7 +145,7 @@ def test_check_refuses_what_no_longer_fits(
 def test_check_of_a_forced_plan_warns_instead(
     capsys: pytest.CaptureFixture[str], plan_file: Path
 ) -> None:
-    edit(plan_file, "concurrency: 4 ", "concurrency: 400 ")
+    edit(plan_file, "concurrency: 4 ", "concurrency: 256 ")
     edit(plan_file, "forced: false", "forced: true")
     code, out, err = kafila(capsys, "check", "--write", plan_file)
     assert (code, err) == (0, "")
@@ -162,7 +162,7 @@ def test_check_of_a_forced_plan_warns_instead(
 
 
 def test_force_writes_a_plan_that_warns(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = kafila(capsys, "plan", LAN, "--concurrency", 400, "--force")
+    code, out, err = kafila(capsys, "plan", LAN, "--concurrency", 256, "--force")
     assert code == 0
     assert parse(out).forced
     assert "warning: forced: lab is " in err

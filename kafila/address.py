@@ -1,10 +1,12 @@
-"""Addresses as people write them: HOST, HOST:PORT or [V6]:PORT. Must not know sockets."""
+"""Addresses as people write them: HOST or HOST:PORT. Must not know sockets."""
+
+import ipaddress
 
 from kafila.defaults import RENDEZVOUS_PORT
 from kafila.errors import UsageProblem
 
 Address = tuple[str, int]
-"""A host (name or number) and a port."""
+"""A host (name or IPv4 number) and a port."""
 
 
 def parse_address(text: str, *, any_port: bool = False) -> Address:
@@ -13,13 +15,13 @@ def parse_address(text: str, *, any_port: bool = False) -> Address:
     With `any_port`, for an address to listen on, port 0 is good too. Raises UsageProblem.
     """
     text = text.strip()
-    if text.startswith("["):
-        host, closed, rest = text[1:].partition("]")
-        port = rest.removeprefix(":") if rest.startswith(":") else ""
-        wrong = not closed or (rest != "" and not rest.startswith(":")) or rest == ":"
-    else:
-        host, colon, port = text.partition(":")
-        wrong = ":" in port or (colon != "" and port == "")
+    if _is_ipv6(text):
+        raise UsageProblem(
+            f"{text[:60]!r} is an IPv6 address, and IPv6 is not supported yet; "
+            "write a host name or an IPv4 address"
+        )
+    host, colon, port = text.partition(":")
+    wrong = ":" in port or (colon != "" and port == "") or "[" in host
     try:
         host.encode("idna")  # what a resolver does first; it refuses empty and over-long labels
     except UnicodeError:
@@ -36,4 +38,14 @@ def parse_address(text: str, *, any_port: bool = False) -> Address:
 def format_address(address: Address) -> str:
     """Write an address so that `parse_address` reads it."""
     host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{host}:{port}"
+
+
+def _is_ipv6(text: str) -> bool:
+    """Whether an IPv6 address is meant, in brackets with or without a port, or bare."""
+    host = text[1:].partition("]")[0] if text.startswith("[") else text
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True

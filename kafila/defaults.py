@@ -183,6 +183,20 @@ STEP_SECONDS: Final = 20.0
 MEET_SECONDS: Final = 10 * 60.0
 """How long a serving member waits for the others: people start them by hand, one by one."""
 
+OTHER_PLAN_SECONDS: Final = 20.0
+"""How long a member that is there with another plan may take to come with the right one. A killed
+process is there until IDLE_TIMEOUT, and the one started in its place a PROOF_OF_LIFE later."""
+
+CLAIM_US: Final = 24 * 3600 * 10**6
+"""A day: nothing that a member measures takes longer. These three are what a host believes of
+another's report, tighter than what a file may say: no owner stands beside it to explain."""
+
+CLAIM_BYTES: Final = 1 << 50
+"""A PiB, of memory and what is kept in it: many times the largest machine's."""
+
+CLAIM_RATE: Final = 10**15
+"""A PB/s, of memory or a network: a hundred times the fastest device's."""
+
 RTT_SAMPLES: Final = 15
 """Round trips in a window; the median of 15 ignores several spikes and takes under a second."""
 
@@ -269,7 +283,19 @@ STATUS_LINE_SECONDS: Final = 60.0
 # --- api -------------------------------------------------------------------------------------
 
 BODY_BYTES: Final = 16 * 1024 * 1024
-"""Of one request: a prompt of a million tokens as JSON."""
+"""Of one request, whatever the context: a prompt of a million tokens as JSON."""
+
+BODY_TOKEN_BYTES: Final = 64
+BODY_EXTRA_BYTES: Final = 1 << 20
+"""Of one request: so much a token of the plan's context, and all the rest. A token takes 4 bytes
+of text, 9 as a number and 12 where a client escapes every letter; the rest is a few hundred."""
+
+BODY_SECONDS: Final = 60.0
+"""From a request's head to the end of its body, which takes milliseconds on the loopback device
+and a minute for the largest through a slow tunnel; then the connection is given up."""
+
+MESSAGES: Final = 8192
+"""Turns of one conversation: more than a context of 100,000 tokens holds."""
 
 RETRY_AFTER_SECONDS: Final = 2
 """What a refused client is told to wait; about the time in which a slot comes free."""

@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+import threading
 from typing import NoReturn
 
 import click
@@ -62,17 +63,29 @@ def main() -> None:
         _end("interrupted", INTERRUPTED)
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        _exit(error.exit_code)
     except KafilaError as error:
         _end(str(error), error.exit_code)
     except OSError as error:  # what a command meets elsewhere it says in its own words
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _end(f"the output cannot be written: {(error.strerror or '').lower()}", BadFile.exit_code)
-    sys.exit(code if isinstance(code, int) else 0)
+    _exit(code if isinstance(code, int) else 0)
 
 
 def _end(words: str, code: int) -> NoReturn:
     """Say why on stderr and end. Names from files and peers move no cursor and colour nothing."""
     shown = "".join(c if c.isprintable() or c == "\n" else "?" for c in words)
     click.echo(f"kafila: {shown}", err=True)
+    _exit(code)
+
+
+def _exit(code: int) -> NoReturn:
+    """End the process; at once if a thread nobody waits for still computes.
+
+    A compilation cannot be broken off, and Python, ending under XLA, would abort.
+    """
+    if any(thread.daemon for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)

@@ -68,7 +68,6 @@ def probe(
     members, and writes everybody's report. With --join it hands its report to the host.
     """
     _check_words(host=host, join=join, members=members, rendezvous=rendezvous, output=output)
-    import asyncio
     from functools import partial
     from pathlib import Path
 
@@ -102,7 +101,7 @@ def probe(
                 raise click.UsageError(
                     "--join needs the rendezvous too: CODE@HOST[:PORT], or --rendezvous"
                 )
-            asyncio.run(
+            probing.run(
                 probing.join(
                     measure,
                     identity=identity,
@@ -118,7 +117,7 @@ def probe(
         if host:
             assert members is not None
             assert where is not None
-            probes = asyncio.run(
+            probes = probing.run(
                 probing.host(
                     measure,
                     manifest,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
@@ -42,13 +42,19 @@ class Identity:
     def load_or_create(cls, home: Path) -> "Identity":
         """Load the identity kept in `home`, or make one there.
 
-        Raises IdentityProblem if a file cannot be read, is not a key of its kind, or is open
-        to other users.
+        Raises IdentityProblem if a file cannot be read, is missing beside the other, is not a key
+        of its kind, or is open to other users.
         """
+        signing, agreeing = home / "identity.pem", home / "exchange.pem"
         try:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            signer = _load(home / "identity.pem", Ed25519PrivateKey.generate)
-            agreer = _load(home / "exchange.pem", X25519PrivateKey.generate)
+            if signing.exists() and not agreeing.exists():  # in this order they are never made
+                raise IdentityProblem(
+                    f"{home} has identity.pem but no exchange.pem: restore it, or remove "
+                    "identity.pem too to become a new member (plans then must name the new key)."
+                )
+            agreer = _load(agreeing, X25519PrivateKey.generate)
+            signer = _load(signing, Ed25519PrivateKey.generate)
             if not isinstance(signer, Ed25519PrivateKey) or not isinstance(
                 agreer, X25519PrivateKey
             ):
@@ -70,7 +76,7 @@ class Identity:
             key=signer.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw),
             exchange_key=agreer.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw),
             certificate=certificate,
-            key_file=home / "identity.pem",
+            key_file=signing,
             certificate_file=certificate_file,
             _signer=signer,
             _agreer=agreer,
@@ -106,7 +112,12 @@ def _load(path: Path, generate: Callable[[], Ed25519PrivateKey | X25519PrivateKe
         raise IdentityProblem(f"{path} can be read by other users: run `chmod 600 {path}`.")
     try:
         return load_pem_private_key(path.read_bytes(), password=None)
-    except ValueError:
+    except TypeError:
+        raise IdentityProblem(
+            f"{path} is protected by a password, which Kafila does not ask for: restore the file "
+            "that Kafila made, or write it back without one (`openssl pkey`)."
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
         return None
 
 

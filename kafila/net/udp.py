@@ -38,8 +38,7 @@ class Udp:
             if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
                 problem = f"UDP port {port} on {host} is in use: stop its user or take another."
             else:
-                why = error.strerror if isinstance(error, OSError) else error
-                problem = f"cannot open UDP port {port} on {host}: {why}."
+                problem = f"cannot open UDP port {port} on {host}: {_why(error)}."
             raise NetworkProblem(problem) from error
 
     @property
@@ -90,7 +89,15 @@ async def resolve(address: Address) -> Address:
             host, port, family=socket.AF_INET, type=socket.SOCK_DGRAM
         )
     except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it has an empty or overlong part"
-        raise NetworkProblem(f"{host} is not a known host: {why}.") from error
+        raise NetworkProblem(f"{host} is not a known host: {_why(error)}.") from error
     resolved = found[0][4]
     return str(resolved[0]), int(resolved[1])
+
+
+def _why(error: Exception) -> str:
+    """The system's words for it, but for those that only say "address family"."""
+    if isinstance(error, socket.gaierror) and error.errno == socket.EAI_ADDRFAMILY:
+        return "it has an IPv6 address only, and IPv6 is not supported yet"
+    if isinstance(error, UnicodeError):
+        return "it has an empty or overlong part"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -23,6 +23,7 @@ from kafila.rendezvous.messages import (
     Entered,
     Join,
     Joined,
+    Leave,
     Mail,
     Notice,
     Open,
@@ -83,12 +84,16 @@ class RendezvousClient:
         """Hear no more of this joiner."""
         self._send(Drop(attempt=attempt))
 
+    def stop(self, text: str) -> None:
+        """End the session, without waiting until that is done."""
+        self._send(End(text=text[: d.TEXT_LIMIT]))
+
     async def end(self, text: str) -> None:
         """End the session; returns when all that was posted before has been passed on.
 
         Raises NetworkProblem when the rendezvous does not say so in time.
         """
-        self._send(End(text=text[: d.TEXT_LIMIT]))
+        self.stop(text)
         until = asyncio.get_running_loop().time() + d.STEP_SECONDS
         while not isinstance(await self.receive(d.STEP_SECONDS), Ended):
             if asyncio.get_running_loop().time() >= until:  # joiners still talk, it does not end
@@ -113,6 +118,10 @@ class RendezvousClient:
         keys = tuple(sorted(key.hex() for key in members))
         self._send(Enter(session=session.hex(), members=keys, record=record))
         await self._expect(Entered)
+
+    def leave(self) -> None:
+        """Tell the others that this member ends because the members do not fit together."""
+        self._send(Leave())
 
     # --- notices -----------------------------------------------------------------------------
 

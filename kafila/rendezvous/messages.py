@@ -71,6 +71,12 @@ class Enter(Message):
     record: Record
 
 
+class Leave(Message):
+    """The member ends because the members do not fit together; the others are told."""
+
+    kind: Literal["leave"] = "leave"
+
+
 class Pong(Message):
     """Answer to a ping: this connection's process is alive."""
 
@@ -131,8 +137,12 @@ class Present(Message):
 
 
 class Gone(Message):
+    """A member of the plan is not there any more."""
+
     kind: Literal["gone"] = "gone"
     key: Key
+    misfit: bool = False
+    """It said that it ends because the members do not fit together: their plans differ, mostly."""
 
 
 class Ping(Message):
@@ -145,7 +155,7 @@ class Refused(Message):
     text: Text
 
 
-Request = Open | Join | Mail | Drop | End | Enter | Pong
+Request = Open | Join | Mail | Drop | End | Enter | Leave | Pong
 Notice = Opened | Joined | Arrived | Left | Mail | Ended | Entered | Present | Gone | Ping | Refused
 
 _requests: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])

@@ -16,6 +16,7 @@ from kafila.rendezvous.messages import (
     End,
     Enter,
     Join,
+    Leave,
     Mail,
     Open,
     Ping,
@@ -216,6 +217,8 @@ class Registry:
             case Enter():
                 client.role = "member"
                 answer = self._rings.enter(client.connection, client.key, request)
+            case Leave():
+                answer = self._rings.left(client.connection, misfit=True)
         if isinstance(answer, Refused):
             return self._expel(client, answer.why, answer.text, now)
         return answer
@@ -225,6 +228,7 @@ _TURNS: dict[type[Request], tuple[str | None, ...]] = {
     Open: (None,),
     Join: (None,),
     Enter: (None, "member"),
+    Leave: ("member",),
     Mail: ("host", "joiner"),
     Drop: ("host",),
     End: ("host",),

@@ -51,8 +51,8 @@ class Rings:
             actions.append(Log(f"ring {short(ring.session)}: {short(own)} entered ({count})"))
         return actions
 
-    def left(self, connection: int) -> list[Action]:
-        """This connection is gone."""
+    def left(self, connection: int, *, misfit: bool = False) -> list[Action]:
+        """This connection is gone, or its member says that it ends."""
         place = self._of.pop(connection, None)
         if place is None:
             return []
@@ -62,6 +62,6 @@ class Rings:
             del self._rings[ring.session]
         count = f"{len(ring.present)} of {ring.size}"
         return [
-            *(Send(other, Gone(key=own)) for other, _ in ring.present.values()),
+            *(Send(other, Gone(key=own, misfit=misfit)) for other, _ in ring.present.values()),
             Log(f"ring {short(ring.session)}: {short(own)} left ({count})"),
         ]

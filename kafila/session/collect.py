@@ -14,6 +14,7 @@ from kafila.manifest import Manifest
 from kafila.messages import Malformed, OtherVersion
 from kafila.probe.report import Report
 from kafila.session import messages as say
+from kafila.session.claims import untrue
 from kafila.session.code import Code
 from kafila.session.events import (
     Event,
@@ -229,6 +230,10 @@ class Host:
     def _keep(self, joiner: _Joiner, report: Report) -> list[Action]:
         if report.key != joiner.key.hex() or report.name != joiner.name:
             text = "the report carries another key or name than the member that sent it"
+            return self._refuse(joiner, "malformed", text)
+        fault = untrue(report)
+        if fault is not None:
+            text = f"the report cannot be true: {fault}; measure again"
             return self._refuse(joiner, "malformed", text)
         self.reports[joiner.key] = report
         self._enter(joiner, JoinerState.REPORTED, math.inf)

@@ -98,6 +98,22 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class OtherPlan:
+    """A member is there with another plan, or was: a process that died seems to be there yet."""
+
+    name: str
+    theirs: str
+    mine: str
+    waiting_s: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} has another plan ({short(self.theirs)}) than this member "
+            f"({short(self.mine)}); waiting {self.waiting_s} s for it to start with this one"
+        )
+
+
+@dataclass(frozen=True)
 class Met:
     """A member of the plan is there."""
 
@@ -116,6 +132,7 @@ Event = (
     | HostConfirmed
     | ReportSent
     | Waiting
+    | OtherPlan
     | Met
 )
 OnEvent = Callable[[Event], None]

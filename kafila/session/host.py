@@ -78,6 +78,9 @@ async def host_session(
         # Every report is here or none will come: a rendezvous gone now changes neither.
         with contextlib.suppress(NetworkProblem):
             await client.end(str(problem) if problem else f"all its {members} members reported")
+    except asyncio.CancelledError:
+        client.stop("its host was stopped")
+        raise
     finally:
         for task in tasks:
             task.cancel()

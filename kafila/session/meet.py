@@ -5,6 +5,7 @@ Trusts the plan for who a member is, and only a member's signature for how to re
 
 import asyncio
 import base64
+import math
 from collections.abc import Mapping
 
 from kafila import PROTOCOL
@@ -17,8 +18,8 @@ from kafila.net.node import Node
 from kafila.planfile import PlanFile
 from kafila.rendezvous.client import RendezvousClient
 from kafila.rendezvous.messages import Gone, Notice, Present
-from kafila.session.events import Met, OnEvent, Waiting
-from kafila.session.record import Self, sign, verify
+from kafila.session.events import Event, Met, OnEvent, OtherPlan, Waiting
+from kafila.session.record import Record, Self, sign, verify
 from kafila.words import listed, short
 
 
@@ -39,23 +40,46 @@ def _index(plan: PlanFile, key: str) -> int | None:
 
 
 class Meeting:
-    """Who of the plan is there; what the rendezvous said goes in. Sans-IO."""
+    """Who of the plan is there; what the rendezvous said and `now` go in. Sans-IO.
+
+    A member with another plan may be a process that died a moment ago, or one that its user is
+    about to start anew; so it has OTHER_PLAN_SECONDS to come with this plan.
+    """
 
     def __init__(self, plan: PlanFile, me: int) -> None:
         self.peers: dict[int, Peer] = {}
         self._plan = plan
         self._me = me
+        self._others: dict[int, tuple[str, float]] = {}  # digest of its plan, until when it may
 
     @property
     def missing(self) -> tuple[str, ...]:
         others = (i for i in range(len(self._plan.ring)) if i != self._me)
         return tuple(self._plan.ring[i].name for i in others if i not in self.peers)
 
-    def hear(self, notice: Notice) -> str | None:
-        """A notice came: the name of the member that is newly here, if it is one.
+    @property
+    def patience(self) -> float:
+        """Until when members with another plan are waited for."""
+        return min((until for _, until in self._others.values()), default=math.inf)
 
-        Raises IdentityProblem for a member that serves another plan or speaks another protocol,
-        and for a record that its member did not sign.
+    def conflict(self) -> IdentityProblem | None:
+        """Who has another plan, if anybody."""
+        if not self._others:
+            return None
+        theirs = [
+            f"{self._plan.ring[index].name} has another plan ({short(digest)})"
+            for index, (digest, _) in self._others.items()
+        ]
+        return IdentityProblem(
+            f"{listed(theirs)} than this member ({short(self._plan.digest)}); "
+            "give every member the same plan file"
+        )
+
+    def hear(self, notice: Notice, now: float) -> Event | None:
+        """A notice came: what to tell the user about it.
+
+        Raises IdentityProblem for a member that speaks another protocol, for a record that its
+        member did not sign, and when another member has given up for such a reason.
         """
         if isinstance(notice, Present | Gone):
             index = _index(self._plan, notice.key)
@@ -64,18 +88,39 @@ class Meeting:
                     f"the rendezvous introduced key {short(notice.key)}, which is not in the plan; "
                     "do not use this rendezvous"
                 )
-            if isinstance(notice, Present):
-                self.peers[index] = self._peer(index, notice)
-                return self._plan.ring[index].name
+            name = self._plan.ring[index].name
             self.peers.pop(index, None)
+            if isinstance(notice, Present):
+                return self._present(index, notice, now)
+            if notice.misfit:
+                raise self.conflict() or IdentityProblem(
+                    f"{name} ended because the members do not fit together, most likely because "
+                    "their plans differ; give every member the same plan file"
+                )
+            self._others.pop(index, None)
             return None
         raise NetworkProblem(f"the rendezvous sent an unexpected {notice.kind}")
 
-    def _peer(self, index: int, notice: Present) -> Peer:
+    def _present(self, index: int, notice: Present, now: float) -> Event:
+        member, record = self._plan.ring[index], self._record(index, notice)
+        mine = self._plan.digest.hex()
+        if record.digest != mine:
+            self._others[index] = (record.digest, now + d.OTHER_PLAN_SECONDS)
+            return OtherPlan(member.name, record.digest, mine, int(d.OTHER_PLAN_SECONDS))
+        self._others.pop(index, None)
+        self.peers[index] = Peer(
+            name=member.name,
+            key=bytes.fromhex(record.key),
+            exchange_key=bytes.fromhex(record.exchange_key),
+            certificate=base64.b64decode(record.certificate),
+            candidates=record.candidates,
+        )
+        return Met(member.name)
+
+    def _record(self, index: int, notice: Present) -> Record:
         member = self._plan.ring[index]
-        key = bytes.fromhex(notice.key)
         try:
-            record = verify(notice.record, key)
+            record = verify(notice.record, bytes.fromhex(notice.key))
         except OtherVersion as error:
             raise IdentityProblem(
                 f"{member.name} speaks protocol {error.theirs}, this member {PROTOCOL}; "
@@ -83,24 +128,12 @@ class Meeting:
             ) from None
         except Malformed as error:
             raise NetworkProblem(f"the record of {member.name} cannot be read: {error}") from None
-        mine = self._plan.digest.hex()
-        if record.digest != mine:
-            raise IdentityProblem(
-                f"{member.name} has another plan ({short(record.digest)}) than this member "
-                f"({short(mine)}); give every member the same plan file"
-            )
         if record.session != self._plan.session.id or record.exchange_key != member.exchange_key:
             raise IdentityProblem(
                 f"the record of {member.name} does not fit the plan; was its identity replaced "
                 "after it probed? Probe again"
             )
-        return Peer(
-            name=member.name,
-            key=key,
-            exchange_key=bytes.fromhex(record.exchange_key),
-            certificate=base64.b64decode(record.certificate),
-            candidates=record.candidates,
-        )
+        return record
 
 
 async def meet(
@@ -115,27 +148,41 @@ async def meet(
     """Enter the plan's session and wait for all others: ring index -> how to reach it.
 
     Raises NetworkProblem naming who did not come within `timeout` seconds, IdentityProblem as
-    `Meeting.hear` does. Once all have met, nobody needs the client any more: the rendezvous has
-    sent everybody's record to everybody else before anyone can leave.
+    `Meeting.hear` does and for a member that keeps another plan; the others are then told too. Once
+    all have met, nobody needs the client any more: the rendezvous has sent everybody's record to
+    everybody else before anyone can leave.
     """
     session = bytes.fromhex(plan.session.id)
     mine = Self(session, plan.digest, tuple(node.local_candidates()))
     keys = [bytes.fromhex(member.key) for member in plan.ring]
     await client.enter(session, keys, sign(identity, mine))
     meeting = Meeting(plan, me)
-    told: tuple[str, ...] = ()
     try:
-        async with asyncio.timeout(timeout):
-            while meeting.missing:
-                if meeting.missing != told:
-                    told = meeting.missing
-                    on_event(Waiting(told))
-                name = meeting.hear(await client.receive(None))
-                if name is not None:
-                    on_event(Met(name))
-    except TimeoutError:
-        raise NetworkProblem(
-            f"{listed(meeting.missing)} did not come within {timeout:.0f} s; run "
-            "`kafila serve` there with this plan"
-        ) from None
+        await _hear_all(meeting, client, timeout, on_event)
+    except IdentityProblem:
+        client.leave()
+        raise
     return meeting.peers
+
+
+async def _hear_all(
+    meeting: Meeting, client: RendezvousClient, timeout: float, on_event: OnEvent
+) -> None:
+    told: tuple[str, ...] = ()
+    loop = asyncio.get_running_loop()
+    until = loop.time() + timeout
+    while meeting.missing:
+        if meeting.missing != told:
+            told = meeting.missing
+            on_event(Waiting(told))
+        try:
+            async with asyncio.timeout_at(min(until, meeting.patience)):
+                notice = await client.receive(None)
+        except TimeoutError:
+            raise meeting.conflict() or NetworkProblem(
+                f"{listed(meeting.missing)} did not come within {timeout:.0f} s; run "
+                "`kafila serve` there with this plan"
+            ) from None
+        event = meeting.hear(notice, loop.time())
+        if event is not None:
+            on_event(event)

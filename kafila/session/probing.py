@@ -1,12 +1,17 @@
 """The three ways to probe: alone, as a session's host, as one that joins.
 
 What is measured is `kafila.probe.device`'s business, how members prove themselves `host`'s and
-`member`'s; here both are put in order. Measuring runs on a thread: connections must stay alive.
+`member`'s; here both are put in order. Measuring runs on a thread: connections must stay alive,
+and an interrupt must not wait for a device.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import concurrent.futures
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 from kafila.address import Address, format_address
 from kafila.manifest import Manifest
@@ -23,10 +28,40 @@ from kafila.session.timing import measure_rtt
 Measure = Callable[[Manifest | None], Report]
 """Measures this machine for a model's shapes (None: the standard ones); blocks for seconds."""
 
+T = TypeVar("T")
+
+_THREAD = "measuring"
+
+
+def run(probing: Coroutine[Any, Any, T]) -> T:
+    """Run `host` or `join`; SIGTERM ends it as Ctrl-C does, with KeyboardInterrupt.
+
+    It ends at once, which may leave `measuring` true.
+    """
+
+    async def terminable() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await probing
+
+    try:
+        return asyncio.run(terminable())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+def measuring() -> bool:
+    """A measurement still runs although nobody waits for it: a compilation cannot be broken off.
+
+    Python, ending under it, would abort; end the process with `os._exit`.
+    """
+    return any(thread.name == _THREAD for thread in threading.enumerate())
+
 
 def alone(measure: Measure, manifest: Manifest | None) -> Probes:
-    """This machine's report, with nobody else."""
-    return Probes(manifest=manifest, reports=(measure(manifest),))
+    """This machine's report, with nobody else. Ends as `run` does."""
+    return Probes(manifest=manifest, reports=(run(_on_thread(measure, manifest)),))
 
 
 async def host(
@@ -89,6 +124,21 @@ async def _measured(
     measure: Measure, manifest: Manifest | None, node: Node, client: RendezvousClient
 ) -> Report:
     """Device and round trips, one after the other: a busy machine answers late."""
-    report = await asyncio.to_thread(measure, manifest)
+    report = await _on_thread(measure, manifest)
     rtt, spread = await measure_rtt(node, client.address)
     return report.model_copy(update={"rtt_us": rtt, "rtt_spread_us": spread})
+
+
+async def _on_thread(measure: Measure, manifest: Manifest | None) -> Report:
+    """On a daemon thread, since asyncio waits at its end for the threads of its own."""
+    outcome: concurrent.futures.Future[Report] = concurrent.futures.Future()
+    outcome.set_running_or_notify_cancel()  # who gives up waiting does not cancel it
+
+    def work() -> None:
+        try:
+            outcome.set_result(measure(manifest))
+        except BaseException as error:  # whatever measuring raises is the caller's to handle
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, name=_THREAD, daemon=True).start()
+    return await asyncio.wrap_future(outcome)

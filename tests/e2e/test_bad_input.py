@@ -2,10 +2,12 @@
 
 import json
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -230,6 +232,25 @@ def test_two_members_of_one_name(run: Run, tmp_path: Path) -> None:
     code, out, err = run("plan")
     assert (code, out) == (4, "")
     assert "anna" in one_line(err)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_probe_that_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+    """While it compiles, which nothing can break off."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kafila", "probe", "--model", "demo", "--home", "h"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(2.5)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (130, "")
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "probes.yaml").exists()
 
 
 def test_ctrl_c_ends_with_130(tmp_path: Path) -> None:

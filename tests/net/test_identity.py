@@ -2,10 +2,17 @@
 
 import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +73,39 @@ def test_a_broken_key_file_is_refused(tmp_path: Path, file: str) -> None:
     (tmp_path / file).write_bytes(b"not a key")
     with pytest.raises(IdentityProblem, match="does not hold the keys"):
         Identity.load_or_create(tmp_path)
+
+
+def test_a_key_with_a_password_is_refused(tmp_path: Path) -> None:
+    Identity.load_or_create(tmp_path)
+    file = tmp_path / "identity.pem"
+    key = load_pem_private_key(file.read_bytes(), password=None)
+    locked = BestAvailableEncryption(b"secret")
+    file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
+    with pytest.raises(IdentityProblem, match="protected by a password"):
+        Identity.load_or_create(tmp_path)
+
+
+def test_a_lost_exchange_key_is_not_made_anew(tmp_path: Path) -> None:
+    Identity.load_or_create(tmp_path)
+    (tmp_path / "exchange.pem").unlink()
+    with pytest.raises(IdentityProblem, match=r"restore it, or remove identity\.pem too"):
+        Identity.load_or_create(tmp_path)
+    assert not (tmp_path / "exchange.pem").exists()
+
+
+def test_a_first_use_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+    """The exchange key is made first."""
+    made = Identity.load_or_create(tmp_path)
+    (tmp_path / "identity.pem").unlink()
+    again = Identity.load_or_create(tmp_path)
+    assert again.exchange_key == made.exchange_key
+    assert again.key != made.key
+
+
+def test_several_processes_may_be_the_first(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: Identity.load_or_create(tmp_path), range(16)))
+    assert len({(each.key, each.exchange_key) for each in made}) == 1
 
 
 def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -250,6 +250,14 @@ async def test_nobody_there(node: Open) -> None:
             await client.dial((host, 1), alpn=ALPN)
 
 
+async def test_ipv6_is_refused_in_words(node: Open, identity: Make) -> None:
+    client = await node("client")
+    with pytest.raises(NetworkProblem, match="IPv6 is not supported yet"):
+        await client.dial(("::1", 4710), alpn=ALPN)
+    with pytest.raises(NetworkProblem, match="IPv6 is not supported yet"):
+        await Node.open(identity("other"), "::1")
+
+
 @pytest.mark.parametrize("port", [0, -1, 65536, 99999])
 async def test_a_port_that_is_none(node: Open, identity: Make, port: int) -> None:
     """The resolver would take 99999 for 34463."""

@@ -86,8 +86,13 @@ async def test_a_port_in_use_is_one_line_and_status_6(tmp_path: Path) -> None:
     assert "in use" in err
 
 
-def test_a_wrong_address_is_a_usage_error(tmp_path: Path) -> None:
-    with process(tmp_path, "here:there") as running:
+@pytest.mark.parametrize(
+    ("listen", "words"),
+    [("here:there", "is not an address"), ("[::1]:0", "IPv6 is not supported yet")],
+)
+def test_a_wrong_address_is_a_usage_error(tmp_path: Path, listen: str, words: str) -> None:
+    with process(tmp_path, listen) as running:
         _, err = running.communicate(timeout=20)
     assert running.returncode == 2
     assert len(err.splitlines()) == 1
+    assert words in err

@@ -18,6 +18,7 @@ from kafila.rendezvous.messages import (
     Gone,
     Join,
     Joined,
+    Leave,
     Left,
     Mail,
     Notice,
@@ -382,6 +383,21 @@ def test_members_of_a_plan_are_introduced_as_they_come_and_go(world: World) -> N
     assert len(enter(world, "bert again", "record b2")) == 2
     assert world.take("anna") == [Present(key=key("bert").hex(), record="record b2")]
     assert len(enter(world, "cleo", "record c")) == 3
+
+
+def test_who_leaves_over_a_misfit_says_so_to_the_others(world: World) -> None:
+    for name in RING:
+        world.connect(name)
+        enter(world, name, f"record of {name}")
+    for name in RING:
+        world.take(name)
+    assert world.say("bert", Leave()) == []
+    assert world.take("anna") == [Gone(key=key("bert").hex(), misfit=True)]
+    assert world.take("cleo") == [Gone(key=key("bert").hex(), misfit=True)]
+    world.leave("bert")  # nobody is told twice
+    assert world.take("anna") == []
+    world.connect("host")
+    assert refusal(world.say("host", Leave())).why == "malformed"
 
 
 def test_a_new_record_replaces_the_old_one(world: World) -> None:

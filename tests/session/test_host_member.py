@@ -7,7 +7,9 @@ import pytest
 
 from kafila import defaults as d
 from kafila.errors import IdentityProblem, KafilaError, NetworkProblem, UsageProblem
+from kafila.probe.report import Workspace
 from kafila.session import messages as say
+from kafila.session.claims import _claims
 from kafila.session.code import Code, parse_code
 from kafila.session.collect import Action, Compute, Drop, Host, HostState, Post, Tell
 from kafila.session.events import (
@@ -24,6 +26,7 @@ from tests.session.samples import MANIFEST, report
 CODE = parse_code("7-amber-falcon-canyon")
 WRONG = parse_code("7-amber-falcon-river")
 HOST = b"h" * 32
+FULL = report("anna", HOST).model_copy(update={"upload": 5_000_000})
 
 
 def key(name: str) -> bytes:
@@ -251,6 +254,46 @@ def test_a_report_must_carry_the_members_own_key_and_name() -> None:
         assert isinstance(anna.error, NetworkProblem)
         assert "another key or name" in str(anna.error)
         assert world.host.missing == 1
+
+
+HUGE = (1 << 53) - 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"overhead_us": HUGE}, f"overhead_us is {HUGE}, where at most {d.CLAIM_US} is believed"),
+        ({"rtt_us": d.CLAIM_US + 1}, "rtt_us is"),
+        ({"bandwidth": HUGE}, "bandwidth is"),
+        ({"upload": HUGE}, "upload is"),
+        ({"room_bytes": d.CLAIM_BYTES + 1}, "room_bytes is"),
+        ({"workspace": Workspace(base_bytes=0, row_bytes=HUGE, context_bytes=0)}, "row_bytes is"),
+        ({"rows_ns": {1: 5, HUGE: 6}}, "a number of rows is"),
+        ({"rows_ns": {1: 5, 2: HUGE}}, "rows_ns of 2 is"),
+        ({"pairs_us": {"bert": HUGE}}, "pairs_us of bert is"),
+    ],
+)
+def test_numbers_that_no_machine_can_have_are_refused(
+    change: dict[str, object], words: str
+) -> None:
+    world = World(members=2)
+    anna = world.join("anna")
+    claimed = report("anna", anna.member.key).model_copy(update=change)
+    world.post(anna, anna.member.report(claimed))
+    assert isinstance(anna.error, NetworkProblem)
+    assert "the report cannot be true: " in str(anna.error)
+    assert words in str(anna.error)
+    assert world.host.missing == 1
+    again = world.join("anna")
+    world.deliver(again)
+    assert world.state() is HostState.COMPLETE
+
+
+def test_every_number_of_a_report_has_its_limit() -> None:
+    """A field that is added to reports needs one too."""
+    bounded = {what.split(" ")[0].split(".")[0] for what, *_ in _claims(FULL)}
+    numbers = {name for name, value in FULL if type(value) is int}
+    assert numbers - bounded == {"protocol", "flops", "flops_spread"}
 
 
 def test_a_joiner_that_says_nothing_is_dropped() -> None:

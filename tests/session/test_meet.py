@@ -1,23 +1,26 @@
 """Members of a plan meet through a real rendezvous and form their ring on loopback."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from kafila import defaults as d
 from kafila.errors import IdentityProblem, NetworkProblem
 from kafila.net.edge import Edge
 from kafila.net.identity import Identity
 from kafila.planfile import PlanFile
 from kafila.rendezvous.messages import Gone, Present
 from kafila.session.edges import form_edges
-from kafila.session.events import Event, Met, OnEvent, Waiting
+from kafila.session.events import Event, Met, OnEvent, OtherPlan, Waiting
 from kafila.session.meet import Meeting, meet, ring_index
 from kafila.session.record import Self, sign
 from tests.rendezvous.lan import Lan
 from tests.session.samples import plan
 
+NOW = 1000.0
 NAMES = ("anna", "bert", "cleo", "dora", "emil")
 Ends = tuple[Edge | None, Edge | None]
 
@@ -155,7 +158,8 @@ async def test_who_does_not_come_is_named(lan: Lan) -> None:
         assert made.ring[1].name not in str(problem)
 
 
-async def test_another_plan_is_told_by_name(lan: Lan) -> None:
+async def test_another_plan_is_told_by_name(lan: Lan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(d, "OTHER_PLAN_SECONDS", 0.3)
     one, other = plan_of(lan, 2), plan_of(lan, 2, context=1024)
     assert one.digest != other.digest
     outcomes = await asyncio.gather(
@@ -165,6 +169,71 @@ async def test_another_plan_is_told_by_name(lan: Lan) -> None:
         assert isinstance(outcome, IdentityProblem)
         assert f"{name} has another plan" in str(outcome)
         assert "same plan file" in str(outcome)
+
+
+async def test_the_plan_of_a_dead_process_does_not_stop_the_next(
+    lan: Lan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed, it is still there for the rendezvous; started anew, it must first prove that."""
+    monkeypatch.setattr(d, "PROOF_OF_LIFE", 0.2)
+    old, new = plan_of(lan, 3), plan_of(lan, 3, context=1024)
+    bert = next(i for i, entry in enumerate(old.ring) if entry.name == "bert")
+    node = await lan.node("bert")
+    client = await lan.dial(node)
+    waiting = asyncio.Event()
+    meeting = asyncio.create_task(
+        meet(client, lan.identity("bert"), node, old, bert, 20, lambda event: waiting.set())
+    )
+    await waiting.wait()
+    asyncio.get_running_loop().remove_reader(node._udp.socket)  # it hears nothing any more
+    meeting.cancel()
+    told = asyncio.Event()
+    events: list[Event] = []
+
+    def on_event(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, OtherPlan):
+            told.set()
+
+    others = [
+        asyncio.create_task(member(lan, new, i, on_event=on_event)) for i in range(3) if i != bert
+    ]
+    await told.wait()
+    ends = await asyncio.gather(member(lan, new, bert), *others)
+    assert all(edge is not None and not edge.closed for pair in ends for edge in pair)
+    (line,) = {str(event) for event in events if isinstance(event, OtherPlan)}
+    assert line.startswith("bert has another plan (")
+    assert "waiting 20 s for it to start with this one" in line
+
+
+async def test_everybody_learns_that_plans_differ(
+    lan: Lan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also who came late and would wait on, since both the others are gone then."""
+    monkeypatch.setattr(d, "OTHER_PLAN_SECONDS", 0.5)
+    one, other = plan_of(lan, 3), plan_of(lan, 3, context=1024)
+    odd = next(i for i, entry in enumerate(one.ring) if entry.name == "bert")
+    first, last = (i for i in range(3) if i != odd)
+    seen = asyncio.Event()
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, OtherPlan):
+            seen.set()
+
+    early = [
+        asyncio.create_task(member(lan, one, first, on_event=on_event)),
+        asyncio.create_task(member(lan, other, odd)),
+    ]
+    await seen.wait()
+    monkeypatch.setattr(d, "OTHER_PLAN_SECONDS", 600)
+    late = asyncio.create_task(member(lan, one, last, timeout=600))
+    async with asyncio.timeout(20):
+        outcomes = await asyncio.gather(*early, late, return_exceptions=True)
+    for outcome in outcomes:
+        assert isinstance(outcome, IdentityProblem)
+        assert "same plan file" in str(outcome)
+    assert "bert has another plan" in str(outcomes[0])
+    assert "bert has another plan" in str(outcomes[2])
 
 
 async def test_a_machine_that_is_not_in_the_plan(lan: Lan) -> None:
@@ -193,14 +262,49 @@ def test_members_come_go_and_move(tmp_path: Path) -> None:
     made = plan(list(people.items()))
     meeting = Meeting(made, 0)
     other = made.ring[1].name
-    assert meeting.hear(present(people[other], made)) == other
+    assert meeting.hear(present(people[other], made), NOW) == Met(other)
     assert meeting.missing == (made.ring[2].name,)
     peer = meeting.peers[1]
     assert (peer.name, peer.key) == (other, people[other].key)
     assert peer.certificate == people[other].certificate
     assert list(peer.candidates) == [("127.0.0.1", 4711)]
-    assert meeting.hear(Gone(key=people[other].key.hex())) is None
+    assert meeting.hear(Gone(key=people[other].key.hex()), NOW) is None
     assert len(meeting.missing) == 2
+
+
+def test_another_plan_is_waited_on_until_it_is_replaced_or_gone(tmp_path: Path) -> None:
+    people = identities(tmp_path)
+    made = plan(list(people.items()))
+    edited = plan(list(people.items()), context=1024)
+    meeting = Meeting(made, 0)
+    name = made.ring[1].name
+    assert meeting.patience == math.inf
+    told = meeting.hear(present(people[name], edited), NOW)
+    assert isinstance(told, OtherPlan)
+    assert (told.name, told.theirs) == (name, edited.digest.hex())
+    assert meeting.patience == NOW + d.OTHER_PLAN_SECONDS
+    assert len(meeting.missing) == 2
+    assert meeting.hear(present(people[name], made), NOW + 1) == Met(name)
+    assert (meeting.patience, meeting.conflict()) == (math.inf, None)
+    meeting.hear(present(people[name], edited), NOW + 2)
+    assert len(meeting.missing) == 2
+    assert name in str(meeting.conflict())
+    meeting.hear(Gone(key=people[name].key.hex()), NOW + 3)
+    assert (meeting.patience, meeting.conflict()) == (math.inf, None)
+
+
+def test_a_member_that_gave_up_is_believed(tmp_path: Path) -> None:
+    people = identities(tmp_path)
+    made = plan(list(people.items()))
+    edited = plan(list(people.items()), context=1024)
+    name, odd = (entry.name for entry in made.ring[1:])
+    meeting = Meeting(made, 0)
+    meeting.hear(present(people[name], made), NOW)
+    with pytest.raises(IdentityProblem, match=f"{name} ended .* same plan file"):
+        meeting.hear(Gone(key=people[name].key.hex(), misfit=True), NOW)
+    meeting.hear(present(people[odd], edited), NOW)
+    with pytest.raises(IdentityProblem, match=f"^{odd} has another plan"):
+        meeting.hear(Gone(key=people[name].key.hex(), misfit=True), NOW)
 
 
 def test_a_record_signed_by_somebody_else(tmp_path: Path) -> None:
@@ -208,7 +312,7 @@ def test_a_record_signed_by_somebody_else(tmp_path: Path) -> None:
     made = plan(list(people.items()))
     meeting = Meeting(made, 0)
     with pytest.raises(IdentityProblem, match="signature"):
-        meeting.hear(present(people["bert"], made, signer=people["cleo"]))
+        meeting.hear(present(people["bert"], made, signer=people["cleo"]), NOW)
 
 
 def test_a_member_that_nobody_planned(tmp_path: Path) -> None:
@@ -216,7 +320,7 @@ def test_a_member_that_nobody_planned(tmp_path: Path) -> None:
     made = plan(list(people.items()))
     stranger = Identity.load_or_create(tmp_path / "stranger")
     with pytest.raises(IdentityProblem, match="not in the plan"):
-        Meeting(made, 0).hear(present(stranger, made))
+        Meeting(made, 0).hear(present(stranger, made), NOW)
 
 
 def test_a_member_whose_exchange_key_is_not_the_planned_one(tmp_path: Path) -> None:
@@ -229,4 +333,4 @@ def test_a_member_whose_exchange_key_is_not_the_planned_one(tmp_path: Path) -> N
     )
     planned = made.model_copy(update={"ring": altered})
     with pytest.raises(IdentityProblem, match="does not fit the plan"):
-        Meeting(planned, 0).hear(present(bert, planned))
+        Meeting(planned, 0).hear(present(bert, planned), NOW)

@@ -157,9 +157,19 @@ async def test_a_host_that_leaves(party: Party) -> None:
     host = await party.host(2)
     joiner = asyncio.create_task(party.join("anna", make_report=measure_for_ever))
     await party.until(HostConfirmed)
-    host.cancel()
     await party.lan.unplug(party.lan.nodes[0])
     with pytest.raises(NetworkProblem, match="its host has left"):
+        await joiner
+    host.cancel()
+    await asyncio.gather(host, return_exceptions=True)
+
+
+async def test_a_host_that_is_stopped_says_so(party: Party) -> None:
+    host = await party.host(2)
+    joiner = asyncio.create_task(party.join("anna", make_report=measure_for_ever))
+    await party.until(HostConfirmed)
+    host.cancel()
+    with pytest.raises(NetworkProblem, match="the session is over: its host was stopped"):
         await joiner
 
 

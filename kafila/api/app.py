@@ -6,9 +6,8 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -18,18 +17,16 @@ from starlette.routing import Route
 
 from kafila.api import errors
 from kafila.api.answer import Answer
+from kafila.api.body import body
 from kafila.api.chat import TemplateRefused
 from kafila.api.errors import ApiError
 from kafila.api.hosts import OwnHosts
 from kafila.api.model import Model
 from kafila.api.schema import ChatRequest, CompletionRequest, Request
 from kafila.api.stream import ClientGone, EventStream, unless_gone
-from kafila.defaults import BODY_BYTES
 from kafila.errors import KafilaError
 from kafila.serve.head import Head
 from kafila.serve.scheduler import QueueFull
-
-R = TypeVar("R", bound=Request)
 
 
 class Api:
@@ -74,16 +71,16 @@ class Api:
 
     async def chat(self, http: HttpRequest) -> Response | EventStream:
         """POST /v1/chat/completions."""
-        request = await _body(http, ChatRequest)
+        request = await body(http, ChatRequest, self._head.context)
         template, tokens = self._model.template, self._model.tokens
         if template is None or tokens is None:
             lacking = "tokenizer" if tokens is None else "chat template"
             raise ApiError(
                 400, f"{self._model.name} has no {lacking}; use /v1/completions", param="messages"
             )
-        messages = [message.plain() for message in request.messages]
 
         def encode() -> list[int]:
+            messages = [message.plain() for message in request.messages]
             text = template.render(messages, request.chat_template_kwargs)
             return tokens.encode(text, special=False)
 
@@ -96,8 +93,8 @@ class Api:
 
     async def complete(self, http: HttpRequest) -> Response | EventStream:
         """POST /v1/completions."""
-        request = await _body(http, CompletionRequest)
-        prompt, tokens = request.one(), self._model.tokens
+        request = await body(http, CompletionRequest, self._head.context)
+        prompt, tokens = request.prompt, self._model.tokens
         if isinstance(prompt, str):
             if tokens is None:
                 raise ApiError(
@@ -122,8 +119,8 @@ class Api:
             choice = shape.whole("".join(piece.text for piece in pieces), answer.finish)
             if request.return_token_ids:
                 choice["token_ids"] = [token for piece in pieces for token in piece.ids]
-            body = shape.body([choice], chunk=False)
-            return JSONResponse({**body, "usage": answer.usage(), "timings": answer.timings()})
+            said = shape.body([choice], chunk=False)
+            return JSONResponse({**said, "usage": answer.usage(), "timings": answer.timings()})
 
         try:
             return await unless_gone(http.receive, whole())
@@ -137,13 +134,13 @@ class Api:
     def _submit(self, request: Request, prompt: list[int], limit: int) -> Answer:
         if not prompt:
             raise ApiError(400, "the prompt is empty", param="prompt")
+        if len(prompt) >= self._head.context:
+            param = "messages" if isinstance(request, ChatRequest) else "prompt"
+            raise errors.too_long(len(prompt), self._head.context, param)
         if not all(0 <= token < self._head.vocab for token in prompt):
             raise ApiError(
                 400, f"token ids must be from 0 to {self._head.vocab - 1}", param="prompt"
             )
-        if len(prompt) >= self._head.context:
-            param = "messages" if isinstance(request, ChatRequest) else "prompt"
-            raise errors.too_long(len(prompt), self._head.context, param)
         eos = frozenset() if request.ignore_eos else self._model.eos
         params = self._model.params(request, self._head.vocab, seed=secrets.randbits(32))
         try:
@@ -159,7 +156,7 @@ class Api:
         if name != self._model.name:
             raise ApiError(
                 404,
-                f"no model named {name} here; this ring serves {self._model.name}",
+                f"no model named {name[:80]} here; this ring serves {self._model.name}",
                 param="model",
                 code="model_not_found",
             )
@@ -254,24 +251,6 @@ async def _events(
         yield {**shape.body([], chunk=True), **totals}
     except KafilaError as error:
         yield errors.broken(str(error)).body
-
-
-async def _body(http: HttpRequest, kind: type[R]) -> R:
-    """The request's body as a checked `kind`; ApiError otherwise."""
-    # A web page may send other types to any address without asking first (no CORS preflight).
-    if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise ApiError(415, "the body must be JSON, sent as Content-Type: application/json")
-    data = bytearray()
-    async for part in http.stream():
-        data += part
-        if len(data) > BODY_BYTES:
-            raise ApiError(413, f"the body is larger than {BODY_BYTES} bytes")
-    try:
-        request = kind.model_validate_json(bytes(data))
-    except ValidationError as error:
-        raise errors.invalid(error) from None
-    request.check()
-    return request
 
 
 async def _api_error(_: HttpRequest, error: Exception) -> Response:

@@ -38,12 +38,12 @@ class ApiError(Exception):
 
 def invalid(error: ValidationError) -> ApiError:
     """The first complaint about a request body, naming its parameter."""
-    fault = error.errors(include_url=False)[0]
-    if fault["type"] == "json_invalid":
-        return ApiError(400, f"the body is not JSON: {fault['ctx']['error']}", code="invalid_json")
+    fault = error.errors(include_url=False, include_input=False)[0]
     # parts that name a member of a union say nothing to a client
     parts = [str(part) for part in fault["loc"] if str(part) not in _TYPES and "[" not in str(part)]
     where, message = ".".join(parts), fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "model_type":
+        message = "must be a JSON object"
     return ApiError(400, f"{where}: {message}" if where else message, param=where or None)
 
 

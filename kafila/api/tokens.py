@@ -36,7 +36,9 @@ class Tokens:
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Token ids of `text`; `special` adds what the tokenizer puts round a plain prompt."""
-        return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+        # unlike `encode` it lets other threads run meanwhile, and nobody asks for offsets
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=special)
+        return list(encoding.ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids` without special tokens."""

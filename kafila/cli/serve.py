@@ -49,12 +49,13 @@ def serve(file: str, model: str | None, home: str, listen: str, port: int) -> No
     from kafila.address import parse_address
     from kafila.net.identity import Identity
     from kafila.planfile import read
-    from kafila.session.meet import ring_index
+    from kafila.serve import entry
 
     plan = read(file)
     identity = Identity.load_or_create(Path(home).expanduser())
-    me = ring_index(plan, identity.key)
+    me = entry.place(plan, identity)
     local = parse_address(listen, any_port=True)
+    entry.admit(plan)
     try:
         asyncio.run(_serve(plan, me, identity, model or plan.model.name, local, port))
     except (KeyboardInterrupt, KafilaError) as error:

@@ -24,6 +24,10 @@ _READY: Final = struct.Struct("<B")  # kind
 _FAILURE: Final = struct.Struct("<BBH")  # kind, exit code, member; then text in UTF-8
 
 
+MOST_NUMBERED: Final = 0xFFFF
+"""Groups, and rows of a group, that the 16 bits of their numbers and counts can tell apart."""
+
+
 class FrameError(ValueError):
     """A message that no member of this ring would send; the text says what is wrong with it."""
 

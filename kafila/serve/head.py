@@ -74,10 +74,10 @@ class Head:
     ) -> Generation:
         """Take a request for at most `limit` tokens after `prompt` (1 to context - 1 ids < vocab).
 
-        Raises QueueFull when too many wait, and the ring's error when it has failed.
+        Raises QueueFull when too many wait, and the ring's account when it has failed.
         """
         if self._ring.failed.done():
-            raise self._ring.failed.result()
+            raise self._ring.account(self._ring.failed.result())
         assert 1 <= len(prompt) < self.context
         request = next(self._ids) % 2**32
         limit = min(limit, self.context - len(prompt))
@@ -200,6 +200,7 @@ class Head:
         return self._generations.pop(request, None)
 
     def _end_all(self, error: KafilaError) -> None:
+        account = self._ring.account(error)
         for request, generation in list(self._generations.items()):
             self._forget(request)
-            generation.fail(error)
+            generation.fail(account)

@@ -9,6 +9,7 @@ from kafila import manifest
 from kafila.defaults import MAX_MESSAGE
 from kafila.errors import BadFile, CheckpointProblem
 from kafila.planfile import PlanFile
+from kafila.serve.entry import rows
 from kafila.serve.frames import Shape, largest
 from stages.checkpoint import Checkpoint, CheckpointError
 from stages.stage import Stage
@@ -31,11 +32,11 @@ def check(plan: PlanFile, source: str) -> None:
         said, found = getattr(plan.model, key), getattr(config, key)
         if said != found:
             raise BadFile(f"the plan's model has {key} {said}, {source} has {found}; plan anew")
-    context, rows = plan.session.context, _rows(plan)
-    shape = Shape(config.hidden, np.dtype(config.dtype), plan.groups, rows, context, Stage.chunk)
+    context, count = plan.session.context, rows(plan)
+    shape = Shape(config.hidden, np.dtype(config.dtype), plan.groups, count, context, Stage.chunk)
     if largest(shape) > MAX_MESSAGE:
         raise BadFile(
-            f"a step of {rows} rows makes a frame of {largest(shape) / 2**20:.0f} MiB, at most "
+            f"a step of {count} rows makes a frame of {largest(shape) / 2**20:.0f} MiB, at most "
             f"{MAX_MESSAGE / 2**20:.0f} are sent; plan with a smaller --concurrency"
         )
 
@@ -58,15 +59,11 @@ def open_stage(
             head=head,
             context=plan.session.context,
             groups=plan.groups,
-            rows=_rows(plan),
+            rows=rows(plan),
             on_progress=on_progress,
         )
     except CheckpointError as error:
         raise CheckpointProblem(str(error)) from None
-
-
-def _rows(plan: PlanFile) -> int:
-    return -(-plan.session.concurrency // plan.groups)
 
 
 def _revision(plan: PlanFile, source: str) -> str | None:

@@ -1,7 +1,8 @@
 """A member's place in the ring: frames from the previous member in, frames to the next one out.
 
-It also carries what all members must learn (loaded, ready, failed) round the ring. Frames only
-ever travel forward. Knows nothing of requests or stages; a ring of one hands frames to itself.
+It also carries what all members must learn (loaded, ready, failed) round the ring. Frames travel
+forward; only a failure goes both ways, as the one ahead may be the one that is gone. Knows nothing
+of requests or stages; a ring of one hands frames to itself.
 """
 
 import asyncio
@@ -58,10 +59,13 @@ class Ring:
         self.failed: asyncio.Future[KafilaError] = self._loop.create_future()
         self._waiting_for = set(range(len(names)))
         self._following = following
+        self._links: dict[Link, str] = {}
         self._told = False
         for link, member in ((previous, me - 1), (following, me + 1)):
             if link is not None:
-                self._listen(link, names[member % len(names)])
+                self._links[link] = names[member % len(names)]
+        for link, name in self._links.items():
+            self._listen(link, name)
 
     @property
     def alone(self) -> bool:
@@ -84,6 +88,12 @@ class Ring:
             self._loop.call_soon(self._take, frame)
         elif not self._following.closed:  # `on_closed` tells of that
             self._following.send(frames.channel(frame), frames.encode(frame))
+
+    def account(self, error: KafilaError) -> KafilaError:
+        """How the ring ended, as the other members read it: who says so, then in whose words."""
+        if isinstance(error, RingFailed):
+            return error
+        return RingFailed(f"{self.names[self.me]}: {error}")
 
     def loaded(self, shape: Shape) -> None:
         """This member can compute frames of `shape`: tell the head."""
@@ -151,14 +161,14 @@ class Ring:
                     self.ready.set()
                     self.send(frame)
             case Failure():
-                if frame.member != self.me:
-                    self.send(frame)
+                if frame.member != self.me and not self.failed.done():
+                    self._spread(frame)
                     self._end(RingFailed(f"{self.names[frame.member]}: {frame.text}"))
             case _:
                 self.on_frame(frame)
 
     def _lost(self, name: str, reason: str) -> None:
-        """A neighbour is gone. Its own account may still come round, and is the better one."""
+        """A neighbour is gone. Its own account may still come the other way, and is better."""
         if self.failed.done():
             return
         lost = NetworkProblem(f"lost {name}: {reason.rstrip('.')}")
@@ -168,7 +178,13 @@ class Ring:
     def _tell(self, error: KafilaError) -> None:
         if not self._told:
             self._told = True
-            self.send(Failure(self.me, error.exit_code, str(error)))
+            self._spread(Failure(self.me, error.exit_code, str(error)))
+
+    def _spread(self, frame: Failure) -> None:
+        """Tell both neighbours; whoever has heard of a failure already takes no notice."""
+        for link in self._links:
+            if not link.closed:
+                link.send(frames.channel(frame), frames.encode(frame))
 
     def _end(self, error: KafilaError) -> None:
         self._told = True

@@ -53,7 +53,7 @@ async def serve(
         ring = Ring([member.name for member in plan.ring], me, *edges)
         compute = Compute(bound=plan.groups + len(plan.ring))
         stack.push_async_callback(compute.stop, defaults.COMPUTE_STOP_SECONDS)
-        stack.push_async_callback(_part, ring, edges)
+        stack.push_async_callback(_part, edges)
         run = asyncio.ensure_future(_run(plan, ring, compute, open_stage, api, view))
         try:
             over: set[asyncio.Future[Any]] = {run, ring.failed}
@@ -104,10 +104,9 @@ async def _meet(
     return edges
 
 
-async def _part(ring: Ring, edges: Edges) -> None:
-    """Close the edges once what was sent on them has left."""
-    reason = str(ring.failed.result()) if ring.failed.done() else ""
-    await asyncio.gather(*(edge.close(reason) for edge in _distinct(edges)))
+async def _part(edges: Edges) -> None:
+    """Close the edges once what was sent on them has left: the ring's last words among it."""
+    await asyncio.gather(*(edge.close() for edge in _distinct(edges)))
 
 
 def _distinct(edges: Edges) -> list[Edge]:

@@ -2,14 +2,21 @@
 
 import asyncio
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
+from kafila.api import errors
+from kafila.api.body import parse
+from kafila.api.errors import ApiError
 from kafila.api.model import Model
-from kafila.api.schema import CompletionRequest
+from kafila.api.schema import CompletionRequest, Request
+from kafila.defaults import BODY_EXTRA_BYTES, BODY_TOKEN_BYTES, MESSAGES
 from kafila.errors import CheckpointProblem, NetworkProblem
 from tests.api.conftest import Serve, produced
 from tests.serve.rings import until
@@ -254,8 +261,26 @@ async def test_models_and_health(serve: Serve) -> None:
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             400,
             "messages.0.content",
-            "",
+            "only text parts are supported",
         ),
+        (
+            {"messages": says([{"type": "text", "text": "x"}, {"type": "text"}])},
+            400,
+            "messages.0.content",
+            "must have its text",
+        ),
+        ({"messages": [says("x"), 1]}, 400, "messages.0", "must be a JSON object"),
+        ({"messages": says("x") * 8193}, 400, "messages", "at most 8192"),
+        ({"max_tokens": "5"}, 400, "max_tokens", "valid integer"),
+        ({"max_tokens": True}, 400, "max_tokens", "valid integer"),
+        ({"max_completion_tokens": 5.0}, 400, "max_completion_tokens", "valid integer"),
+        ({"top_k": True}, 400, "top_k", "valid integer"),
+        ({"seed": "1"}, 400, "seed", "valid integer"),
+        ({"temperature": "1"}, 400, "temperature", "valid number"),
+        ({"temperature": True}, 400, "temperature", "valid number"),
+        ({"stream": "yes"}, 400, "stream", "valid boolean"),
+        ({"stop": [""]}, 400, "stop.0", "at least 1"),
+        ({"logit_bias": {"1": "x"}}, 400, "logit_bias", "not followed"),
         ({"temperature": 3}, 400, "temperature", "less than or equal to 2"),
         ({"top_p": 0}, 400, "top_p", "greater than 0"),
         ({"max_tokens": 0}, 400, "max_tokens", "greater than or equal to 1"),
@@ -282,16 +307,102 @@ async def test_bad_requests(
 
 
 @pytest.mark.parametrize(
-    "prompt", [[], [5, 320], [-1], ["a", "b"], list(range(256)), [[1], [2]], 7, None]
+    ("prompt", "words"),
+    [
+        ([], "the prompt is empty"),
+        ([[]], "the prompt is empty"),
+        ([""], "the prompt is empty"),
+        ([5, 320], "from 0 to 319"),
+        ([-1], "from 0 to 319"),
+        ([2**70], "from 0 to 319"),
+        ([True], "whole numbers"),
+        ([1, 1.0], "whole numbers"),
+        ([1, None], "whole numbers"),
+        ([[[1]]], "whole numbers"),
+        (["a", "b"], "one prompt a request"),
+        (["a", 1], "one prompt a request"),
+        ([[1], [2]], "one prompt a request"),
+        (list(range(256)), "256 tokens"),
+        ([-1] * 256, "256 tokens"),
+        (7, "a text or a list of token ids"),
+        ({"a": 1}, "a text or a list of token ids"),
+        (None, "Field required"),
+    ],
 )
-async def test_bad_prompts(serve: Serve, prompt: Any) -> None:
+async def test_bad_prompts(serve: Serve, prompt: Any, words: str) -> None:
     served = await serve()
     response = await served.http.post("/v1/completions", json={"prompt": prompt})
-    assert response.status_code == 400
-    assert response.json()["error"]["message"]
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (400, "prompt")
+    assert words in error["message"]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b'{"prompt": ' + b"[" * 9000])
+ABSENT = (
+    "model",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "stop",
+    "ignore_eos",
+    "return_token_ids",
+    "n",
+    "best_of",
+    "logprobs",
+    "logit_bias",
+    "presence_penalty",
+    "frequency_penalty",
+    "chat_template_kwargs",
+    "tools",
+    "functions",
+    "response_format",
+    "suffix",
+    "echo",
+    "user",
+)
+
+
+async def test_null_says_nothing(serve: Serve) -> None:
+    served = await serve()
+    nulls = dict.fromkeys(ABSENT)
+    options = {"stream_options": {"include_usage": None}}
+    bodies: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/chat/completions", {"messages": says("hi") + says(None, "assistant")}),
+        ("/v1/completions", {"prompt": [1]}),
+    ]
+    for path, body in bodies:
+        responses = [
+            await served.http.post(path, json={**body, **more}) for more in ({}, nulls, options)
+        ]
+        assert [response.status_code for response in responses] == [200, 200, 200]
+        plain, *others = [response.json()["choices"] for response in responses]
+        assert others == [plain, plain]
+
+
+async def test_a_byte_order_mark_is_no_fault(serve: Serve) -> None:
+    served = await serve()
+    content = b'\xef\xbb\xbf{"prompt": [1], "max_tokens": 1}'
+    response = await served.http.post("/v1/completions", content=content, headers=JSON)
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b"\xff",
+        b'{"prompt": ' + b"[" * 9000,
+        b'{"prompt": "\\ud800"}',
+        b'{"prompt": [1], "seed": ' + b"9" * 5000 + b"}",
+    ],
+)
 async def test_malformed_json(serve: Serve, content: bytes) -> None:
     served = await serve()
     response = await served.http.post("/v1/completions", content=content, headers=JSON)
@@ -300,9 +411,79 @@ async def test_malformed_json(serve: Serve, content: bytes) -> None:
 
 
 async def test_a_body_beyond_the_bound(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafila.api.app.BODY_BYTES", 100)
     served = await serve()
+    most = BODY_EXTRA_BYTES + 256 * BODY_TOKEN_BYTES
+    for size, status in ((most - 100, 400), (most, 413)):
+        content = b'{"prompt": [' + b" " * size + b"]}"
+        response = await served.http.post("/v1/completions", content=content, headers=JSON)
+        assert response.status_code == status
+    assert "context of 256 tokens" in response.json()["error"]["message"]
+    monkeypatch.setattr("kafila.api.body.BODY_BYTES", 100)
     assert (await served.chat("x" * 100)).status_code == 413
+
+
+TURN = '{"messages": [{"role": "user"}], '
+
+
+@pytest.mark.parametrize("times", [MESSAGES - 2, 50_000])
+@pytest.mark.parametrize(
+    ("path", "before", "again", "after"),
+    [
+        ("chat/completions", '{"messages": [', "1,", "1]}"),
+        ("chat/completions", '{"messages": [', "{},", "{}]}"),
+        ("chat/completions", '{"messages": [', '{"role": "user"},', '{"role": "user"}]}'),
+        ("chat/completions", '{"messages": [{"role": "user", "content": [', "1,", "1]}]}"),
+        ("chat/completions", TURN + '"stop": [', "1,", "1]}"),
+        ("chat/completions", TURN + '"tools": [', "1,", "1]}"),
+        ("chat/completions", TURN + '"logit_bias": {', '"#": "x",', '"": "x"}}'),
+        ("completions", '{"prompt": ["a", ', "1,", "1]}"),
+        ("completions", '{"prompt": [1, ', '"a",', "1]}"),
+        ("completions", '{"prompt": [', '"a",', '"a"]}'),
+        ("completions", '{"prompt": [[1], ', '"a",', "1]}"),
+        ("completions", '{"prompt": [[', '"a",', "1]]}"),
+        ("completions", '{"prompt": [', "1,", "1]}"),
+    ],
+)
+async def test_a_body_that_is_all_faults_costs_no_more_than_one_fault(
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    before: str,
+    again: str,
+    after: str,
+    times: int,
+) -> None:
+    """Its faults are not collected, and the loop, which carries the ring, turns meanwhile."""
+    collected, turns = [0], [0]
+    loop, invalid = threading.get_ident(), errors.invalid
+
+    def counted(error: ValidationError) -> ApiError:
+        collected.append(error.error_count())
+        return invalid(error)
+
+    def parsed(data: bytes, kind: type[Request]) -> Request:
+        assert threading.get_ident() != loop
+        began = turns[0]
+        while turns[0] < began + 5:
+            time.sleep(0.001)
+        return parse(data, kind)
+
+    async def turn() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(errors, "invalid", counted)
+    monkeypatch.setattr("kafila.api.body.parse", parsed)
+    served = await serve()
+    turning = asyncio.ensure_future(turn())
+    content = before + "".join(again.replace("#", str(n)) for n in range(times)) + after
+    async with asyncio.timeout(30):
+        response = await served.http.post(f"/v1/{path}", content=content, headers=JSON)
+    turning.cancel()
+    assert response.status_code == 400
+    assert len(response.content) < 1000
+    assert max(collected) <= 2
 
 
 async def test_unknown_paths_and_fields(serve: Serve) -> None:
@@ -352,6 +533,6 @@ async def test_a_failed_ring(serve: Serve) -> None:
     served.head._ring.fail(NetworkProblem("lost bert: timed out"))
     whole, stream = await asyncio.gather(*running)
     assert whole.status_code == 503
-    assert whole.json()["error"]["message"] == "lost bert: timed out"
+    assert whole.json()["error"]["message"] == "m0: lost bert: timed out"
     assert events(stream)[-1]["error"]["code"] == "ring_failed"
     assert (await served.chat("hi")).status_code == 503

@@ -164,6 +164,49 @@ async def test_silence_is_filled_with_comments(
         writer.close()
 
 
+@pytest.mark.parametrize("sent", [b"", b'{"prompt": '])
+async def test_a_body_that_never_ends(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr("kafila.api.body.BODY_SECONDS", 0.05)
+    served = await serve()
+    async with listening(served) as port, asyncio.timeout(3):  # before a kept connection closes
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head, _, body = post({"prompt": [1]}).partition(b"\r\n\r\n")
+        assert len(sent) < len(body)
+        writer.write(head + b"\r\n\r\n" + sent)
+        answer = await reader.read()  # to its end: the connection is given up
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"was not whole within 0.05 seconds" in answer
+
+
+async def test_a_body_that_is_too_large_is_heard_out(serve: Serve) -> None:
+    """Else its sender, still writing to a closed connection, would not get to read why."""
+    served = await serve()
+    async with listening(served) as port, asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        request = post({"prompt": "x" * (8 << 20)})
+        writer.write(request.replace(b"host:", b"connection: close\r\nhost:", 1))
+        await writer.drain()
+        assert (await reader.read()).startswith(b"HTTP/1.1 413")
+        writer.close()
+
+
+async def test_a_client_that_leaves_before_its_body_ends_is_no_fault(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    async with listening(served) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(post({"prompt": [1]})[:-3])
+        await writer.drain()
+        writer.close()
+        async with client(port) as ai:
+            assert await ai.completions.create(model="toy", prompt=[2], max_tokens=1)
+    assert not [record for record in caplog.records if record.name == "kafila.api.app"]
+
+
 def test_a_port_in_use() -> None:
     first = server.bind(0)
     first.listen()

@@ -1,6 +1,9 @@
 """Text in pieces is the same text, and stop strings end it wherever the pieces fall."""
 
+import asyncio
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,33 @@ def test_text_comes_back_in_whole_characters(tokens: Tokens, text: str) -> None:
     pieces.append(detokenizer.flush())
     assert "".join(pieces) == text
     assert all("\ufffd" not in piece for piece in pieces) or "\ufffd" in text
+
+
+@pytest.fixture
+def polite() -> Iterator[None]:
+    """No thread is made to give way: another one runs only when the running one lets it."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("polite")
+async def test_a_long_text_does_not_hold_up_the_loop(tokens: Tokens) -> None:
+    """It carries the ring; its turns are counted on the tokenizer's thread, round the call."""
+    turns, text = 0, "the fox and the lake " * 20_000
+
+    def encode() -> tuple[list[int], int]:
+        before = turns
+        return tokens.encode(text, special=False), turns - before
+
+    encoding = asyncio.ensure_future(asyncio.to_thread(encode))
+    while not encoding.done():
+        turns += 1
+        await asyncio.sleep(0)
+    ids, during = encoding.result()
+    assert during > 0
+    assert tokens.decode(ids) == text
 
 
 @given(ids=st.lists(st.integers(0, VOCAB - 1), max_size=30))

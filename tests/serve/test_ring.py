@@ -140,14 +140,50 @@ async def test_a_lost_member_ends_requests_with_its_name(monkeypatch: pytest.Mon
         await until(lambda: running[0].produced > 3)
         ring.wires[1].cut("timed out")  # between m1 and m2
         for generation in running:
-            with pytest.raises(NetworkProblem, match="m2: lost m1: timed out"):
+            with pytest.raises(NetworkProblem, match="m1: lost m2: timed out"):
                 await read(generation)
-        with pytest.raises(NetworkProblem, match="m2: lost m1"):
+        with pytest.raises(NetworkProblem, match="m1: lost m2"):
             ring.head.submit([1], Params(), 5, frozenset())
         words = [str(await one.failed) for one in ring.rings]
-        assert words[2] == "lost m1: timed out"
-        assert words[3] == "m2: lost m1: timed out"
-        assert words[1] in ("m2: lost m1: timed out", "lost m2: timed out")
+        told = {"m1: lost m2: timed out", "m2: lost m1: timed out"}
+        assert words[0] in told
+        assert words[3] in told
+        assert words[1] in {"lost m2: timed out", *told}
+        assert words[2] in {"lost m1: timed out", *told}
+
+
+@pytest.mark.parametrize("noticed", [0, 1])
+async def test_who_notices_a_death_tells_those_behind(
+    monkeypatch: pytest.MonkeyPatch, noticed: int
+) -> None:
+    """m2 is killed. Of its neighbours only one has noticed: the other one reads its words, once."""
+    monkeypatch.setattr("kafila.serve.ring.LAST_WORDS_SECONDS", 0.05)
+    async with fleet(stages(3, context=10_000)) as ring, asyncio.timeout(5):
+        running = ring.head.submit([1], Params(), 9000, frozenset())
+        await until(lambda: running.produced > 3)
+        dead = ring.wires[2], ring.wires[1].peer
+        for end in dead:
+            end._open = False
+        end = dead[noticed].peer
+        end._open = False
+        end.on_closed("nothing was heard of m2 for 15 s.")
+        words = f"m{noticed}: lost m2: nothing was heard of m2 for 15 s"
+        assert str(await ring.rings[1 - noticed].failed) == words
+        with pytest.raises(NetworkProblem) as caught:
+            await read(running)
+        assert str(caught.value) == words
+
+
+async def test_clients_read_who_says_that_the_ring_is_over() -> None:
+    async with fleet(stages(2, context=10_000)) as ring, asyncio.timeout(5):
+        running = ring.head.submit([1], Params(), 9000, frozenset())
+        ring.rings[0].fail(NetworkProblem("this member was stopped"))
+        for answer in (read(running), ask(ring.head, [1], 5)):
+            with pytest.raises(NetworkProblem) as caught:
+                await answer
+            assert str(caught.value) == "m0: this member was stopped"
+        assert str(await ring.rings[0].failed) == "this member was stopped"
+        assert str(await ring.rings[1].failed) == "m0: this member was stopped"
 
 
 class Spoilt(ToyStage):

@@ -1,7 +1,7 @@
 """The errors users see: one sentence each (what happened, where, what to do) and an exit code.
 
-Exit codes: 0 done, 1 a fault of ours, 2 usage, 3 not admitted, 4 bad plan or report, 5 checkpoint, 6 network,
-7 identity or code, 130 interrupted.
+Exit codes: 0 done, 1 a fault of ours, 2 usage, 3 not admitted, 4 bad plan or report, 5 checkpoint,
+6 network, 7 identity or code, 130 interrupted.
 """
 
 from typing import ClassVar

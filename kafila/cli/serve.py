@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafila import defaults
-from kafila.errors import INTERRUPTED, KafilaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,30 +55,7 @@ def serve(file: str, model: str | None, home: str, listen: str, port: int) -> No
     me = entry.place(plan, identity)
     local = parse_address(listen, any_port=True)
     entry.admit(plan)
-    try:
-        asyncio.run(_serve(plan, me, identity, model or plan.model.name, local, port))
-    except (KeyboardInterrupt, KafilaError) as error:
-        _leave(error)
-        raise
-    _leave(None)
-
-
-def _leave(error: KeyboardInterrupt | KafilaError | None) -> None:
-    """End the process at once if it still computes: Python, ending under XLA, would abort."""
-    import os
-    import sys
-
-    from kafila.serve.compute import computing
-
-    if not computing():
-        return
-    code = 0
-    if error is not None:
-        code = error.exit_code if isinstance(error, KafilaError) else INTERRUPTED
-        click.echo(f"kafila: {str(error) or 'interrupted'}", err=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    asyncio.run(_serve(plan, me, identity, model or plan.model.name, local, port))
 
 
 async def _serve(

@@ -13,8 +13,6 @@ from kafila.serve.turns import Turns
 
 R = TypeVar("R")
 
-_unfinished: list[threading.Thread] = []
-
 
 @dataclass(frozen=True)
 class _Call:
@@ -50,8 +48,6 @@ class Compute:
             self._stopping = True
             self._wake.notify()
         await asyncio.to_thread(self._thread.join, seconds)
-        if self._thread.is_alive():
-            _unfinished.append(self._thread)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -74,11 +70,6 @@ class Compute:
                 self._loop.call_soon_threadsafe(_settle, call.future, result, error)
             except RuntimeError:  # the loop is closed: nobody is left to hear it
                 return
-
-
-def computing() -> bool:
-    """A call still runs although its Compute was stopped (a compilation cannot be broken off)."""
-    return any(thread.is_alive() for thread in _unfinished)
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -30,13 +30,11 @@ Measure = Callable[[Manifest | None], Report]
 
 T = TypeVar("T")
 
-_THREAD = "measuring"
-
 
 def run(probing: Coroutine[Any, Any, T]) -> T:
     """Run `host` or `join`; SIGTERM ends it as Ctrl-C does, with KeyboardInterrupt.
 
-    It ends at once, which may leave `measuring` true.
+    It ends at once, which may leave a daemon thread measuring: a compilation cannot be broken off.
     """
 
     async def terminable() -> T:
@@ -49,14 +47,6 @@ def run(probing: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(terminable())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-
-
-def measuring() -> bool:
-    """A measurement still runs although nobody waits for it: a compilation cannot be broken off.
-
-    Python, ending under it, would abort; end the process with `os._exit`.
-    """
-    return any(thread.name == _THREAD for thread in threading.enumerate())
 
 
 def alone(measure: Measure, manifest: Manifest | None) -> Probes:
@@ -140,5 +130,5 @@ async def _on_thread(measure: Measure, manifest: Manifest | None) -> Report:
         except BaseException as error:  # whatever measuring raises is the caller's to handle
             outcome.set_exception(error)
 
-    threading.Thread(target=work, name=_THREAD, daemon=True).start()
+    threading.Thread(target=work, daemon=True).start()
     return await asyncio.wrap_future(outcome)

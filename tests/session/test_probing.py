@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from tests.session.samples import MANIFEST, report
 from tests.session.test_session import measure_for_ever
 
 HEAD = """
-import os, sys, time
+import os, sys, threading, time
 from pathlib import Path
 from kafila.net.identity import Identity
 from kafila.session import probing
@@ -42,7 +43,7 @@ try:
     {call}
 except KeyboardInterrupt:
     sys.stdout.flush()
-    print("left" if probing.measuring() else "done", flush=True)
+    print("left" if any(t.daemon for t in threading.enumerate()) else "done", flush=True)
     os._exit(130)
 """
 MEET = (
@@ -123,7 +124,7 @@ def test_a_failed_measurement_is_its_own_error() -> None:
 
     with pytest.raises(UsageProblem, match="another probe"):
         probing.alone(broken, None)
-    assert not probing.measuring()
+    assert not any(thread.daemon for thread in threading.enumerate())
 
 
 def test_a_report_of_ones_own() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kafila import planfile
+from kafila.defaults import CONTEXT
 from kafila.errors import BadFile, UsageProblem
 from kafila.manifest import Manifest
 from kafila.plan import values
@@ -26,17 +27,19 @@ from kafila.yamlfile import Place
 def plan_probes(
     probes: Probes,
     *,
-    context: int,
+    context: int | None,
     concurrency: int,
     manifest: Manifest | None = None,
     wishes: Wishes = DEFAULT,
 ) -> PlanFile:
     """Plan for these reports; `manifest` overrides the one in the file.
 
+    A `context` of None is the usual one, or the model's where that is shorter.
+
     Raises UsageProblem, BadFile, Refused and NotAdmitted, each in words.
     """
     model = _model(probes, manifest)
-    load = values.Load(context, concurrency)
+    load = _load(model, context, concurrency)
     plan = make_plan(model_value(model), load, devices(probes), opener(probes), wishes)
     return _plan_file(plan, probes, model)
 
@@ -44,16 +47,20 @@ def plan_probes(
 def compare_probes(
     probes: Probes,
     *,
-    context: int,
+    context: int | None,
     concurrency: int,
     manifest: Manifest | None = None,
     wishes: Wishes = DEFAULT,
 ) -> list[Row]:
     """Every strategy for these reports, side by side; raises what `plan_probes` raises but for
     what does not fit."""
-    model = model_value(_model(probes, manifest))
-    load = values.Load(context, concurrency)
-    return compare(model, load, devices(probes), opener(probes), wishes)
+    model = _model(probes, manifest)
+    load = _load(model, context, concurrency)
+    return compare(model_value(model), load, devices(probes), opener(probes), wishes)
+
+
+def _load(model: planfile.Model, context: int | None, concurrency: int) -> values.Load:
+    return values.Load(context or min(CONTEXT, model.max_context), concurrency)
 
 
 def opener(probes: Probes) -> str:

@@ -148,7 +148,12 @@ def summary(plan: PlanFile) -> str:
             f"{gib(member.need_bytes):>10} of {gib(member.room_bytes):>10}"
             + ("  head" if member.name == plan.head else "")
         )
-    warnings = (f"warning: {warning}" for warning in plan.warnings)
+    warnings = [f"warning: {warning}" for warning in plan.warnings]
+    if len(plan.ring) > 1 and plan.session.rendezvous is None:
+        warnings.append(
+            "warning: no rendezvous is named, so the members cannot meet to serve; "
+            "plan with --rendezvous HOST[:PORT]"
+        )
     return "\n".join([*lines, *_outcome(plan), *warnings, *plan.notes])
 
 

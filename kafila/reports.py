@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from kafila.address import Address, format_address
 from kafila.defaults import MAX_MEMBERS
 from kafila.errors import BadFile, UsageProblem
-from kafila.probe.report import Probes
+from kafila.probe.report import Probes, Session
 from kafila.words import listed
 
 
@@ -29,6 +30,12 @@ def merge(files: Sequence[tuple[str, Probes]]) -> Probes:
         raise BadFile(f"{len(reports)} reports; a ring has at most {MAX_MEMBERS} members")
     host = first.host or first.reports[0].name
     return Probes(manifest=manifest, session=session, host=host, reports=reports)
+
+
+def meeting_at(probes: Probes, rendezvous: Address) -> Probes:
+    """The reports with another rendezvous to meet at when serving."""
+    session = Session(rendezvous=format_address(rendezvous), rendezvous_key=None)
+    return probes.model_copy(update={"session": session})
 
 
 def without(probes: Probes, names: Sequence[str]) -> Probes:

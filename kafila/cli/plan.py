@@ -11,9 +11,8 @@ from kafila import defaults
 @click.option(
     "--context",
     type=click.IntRange(min=1),
-    default=defaults.CONTEXT,
-    show_default=True,
-    help="Tokens a request may span, prompt and answer together.",
+    help="Tokens a request may span, prompt and answer together.  "
+    f"[default: {defaults.CONTEXT}, or what the model reaches]",
 )
 @click.option(
     "--concurrency",
@@ -21,6 +20,11 @@ from kafila import defaults
     default=defaults.CONCURRENCY,
     show_default=True,
     help="Requests served at once.",
+)
+@click.option(
+    "--rendezvous",
+    metavar="HOST[:PORT]",
+    help="Where the members meet to serve.  [default: where they probed]",
 )
 @click.option(
     "--strategy",
@@ -51,8 +55,9 @@ from kafila import defaults
 def plan(
     files: tuple[str, ...],
     model: str | None,
-    context: int,
+    context: int | None,
     concurrency: int,
+    rendezvous: str | None,
     strategy: str,
     compare: bool,
     without: tuple[str, ...],
@@ -70,6 +75,7 @@ def plan(
     from typing import cast
 
     from kafila import derive, plantext, reports
+    from kafila.address import parse_address
     from kafila.manifest import Manifest
     from kafila.plan.make import Wishes
     from kafila.plan.values import Order, Strategy
@@ -77,6 +83,8 @@ def plan(
 
     probes = reports.merge([(file, read_probes(file)) for file in files or ("probes.yaml",)])
     probes = reports.without(probes, without)
+    if rendezvous:
+        probes = reports.meeting_at(probes, parse_address(rendezvous))
     manifest = Manifest.of(model) if model else None
     wishes = Wishes(
         strategy=cast(Strategy, strategy),

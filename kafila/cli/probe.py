@@ -88,9 +88,9 @@ def probe(
         yamlfile.check_writable(target)  # now, not when everybody has measured
     identity = Identity.load_or_create(Path(home).expanduser())
     name = member_name(name or socket.gethostname().split(".")[0])
-    view = ProbeView(code_to_stderr=output == "-")
-    measure = partial(device.measure, name, identity, on_progress=view.progress)
     where = parse_address(rendezvous) if rendezvous else None
+    view = ProbeView(code_to_stderr=output == "-", rendezvous=where)
+    measure = partial(device.measure, name, identity, on_progress=view.progress)
     local = parse_address(listen, any_port=True)
     with view:
         if join:
@@ -112,6 +112,7 @@ def probe(
                     on_event=view.event,
                 )
             )
+            click.echo("next: kafila serve plan.yaml, with the plan that the host makes", err=True)
             return
         manifest = Manifest.of(model) if model else None
         if host:
@@ -138,7 +139,8 @@ def probe(
         click.echo(render_probes(probes), nl=False)  # nothing that was measured is lost
         raise BadFile(f"{problem}; the reports are on stdout instead") from None
     if target != "-":
-        click.echo(f"{target} written; next: kafila plan > plan.yaml", err=True)
+        named = "" if target == "probes.yaml" else f"{target} "
+        click.echo(f"{target} written; next: kafila plan {named}> plan.yaml", err=True)
 
 
 def _check_words(

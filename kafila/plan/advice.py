@@ -43,6 +43,7 @@ def faster_without(
         yield (
             f"this model fits {name} alone: "
             f"{_rates(found.token_us, found.shared_token_us, users)} there, {here} on this ring"
+            f"{_for_whom(found, made, users)}"
         )
     if len(choice.ring) == 2:
         return
@@ -57,8 +58,8 @@ def faster_without(
         name, found = best
         yield (
             f"without {name} this ring would be faster: "
-            f"{_rates(found.token_us, found.shared_token_us, users)}, not {here} "
-            f"(kafila plan --without {name})"
+            f"{_rates(found.token_us, found.shared_token_us, users)}, not {here}"
+            f"{_for_whom(found, made, users)} (kafila plan --without {name})"
         )
 
 
@@ -73,6 +74,15 @@ def _faster(found: Outlook, made: Predictions) -> bool:
     return round(found.token_us) < round(made.token_us) or round(found.shared_token_us) < round(
         made.shared_token_us
     )
+
+
+def _for_whom(found: Outlook, made: Predictions, users: int) -> str:
+    """Nothing where it is no slower for anybody."""
+    if round(found.token_us) > round(made.token_us):
+        return ", slower for one user"
+    if round(found.shared_token_us) > round(made.shared_token_us):
+        return f", slower for {users}"
+    return ""
 
 
 def _rates(token_us: float, shared_token_us: float, users: int) -> str:

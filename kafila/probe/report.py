@@ -138,7 +138,8 @@ class Session(Strict):
     """Where the members met and can meet again; the session's id follows from their keys."""
 
     rendezvous: Address
-    rendezvous_key: Key
+    rendezvous_key: Key | None
+    """None: its key is not known yet, and whoever answers there is believed."""
 
 
 class Probes(Strict):

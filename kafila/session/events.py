@@ -17,7 +17,7 @@ class CodeReady:
     def __str__(self) -> str:
         others = self.members - 1
         who = "the other member" if others == 1 else f"the other {others} members"
-        return f"code {self.code} (for {who}, good for {self.expires_s // 60} minutes)"
+        return f"this code is for {who} and good for {self.expires_s // 60} minutes"
 
 
 @dataclass(frozen=True)

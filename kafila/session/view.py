@@ -5,6 +5,7 @@ from types import TracebackType
 
 import click
 
+from kafila.address import Address, format_address
 from kafila.probe.report import Report
 from kafila.session.events import CodeReady, Event
 
@@ -15,8 +16,9 @@ class ProbeView:
     The session's code is what a script wants, so it goes to stdout, unless the report does.
     """
 
-    def __init__(self, *, code_to_stderr: bool) -> None:
+    def __init__(self, *, code_to_stderr: bool, rendezvous: Address | None) -> None:
         self._code_to_stderr = code_to_stderr
+        self._rendezvous = rendezvous
         self._shown = 0
 
     def __enter__(self) -> "ProbeView":
@@ -46,6 +48,11 @@ class ProbeView:
         if isinstance(event, CodeReady):
             click.echo(event.code, err=self._code_to_stderr)
         click.echo(str(event), err=True)
+        if isinstance(event, CodeReady) and self._rendezvous:
+            at = format_address(self._rendezvous)
+            click.echo(f"the others run: kafila probe --join {event.code}@{at}", err=True)
+            if self._rendezvous[0].startswith(("127.", "localhost")):
+                click.echo("members on other machines cannot reach that address", err=True)
 
     def _clear(self) -> None:
         if self._shown:

@@ -69,7 +69,12 @@ def opener(probes: Probes) -> str:
 
 
 def devices(probes: Probes) -> list[values.Device]:
-    """The planner's view of all members."""
+    """The planner's view of all members; BadFile where one member's report is there twice."""
+    seen: set[tuple[str, str]] = set()
+    for report in probes.reports:
+        if (report.name, report.key) in seen:
+            raise BadFile(f"the report of {report.name} was given twice; name each file once")
+        seen.add((report.name, report.key))
     return [report.device() for report in probes.reports]
 
 
@@ -229,7 +234,14 @@ def recheck(plan: PlanFile) -> Recheck:
         paths=tuple(member.edge.path if member.edge else "direct" for member in plan.ring),
         groups=plan.groups,
     )
-    fresh = derive(model, load, choice, plan.session.opener, forced=plan.forced)
+    fresh = derive(
+        model,
+        load,
+        choice,
+        plan.session.opener,
+        strategy=plan.strategy,
+        forced=plan.forced,
+    )
     better = best_groups(model, load, choice) if fresh.predictions else None
     if better not in (None, plan.groups):
         notes = (*notes, f"groups: {plan.groups} is kept; {better} is predicted to be faster")

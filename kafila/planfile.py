@@ -72,6 +72,7 @@ class Measured(Strict):
 
     machine: Words
     machine_bytes: Count
+    """What the memory it shares can hold for all members together."""
     bandwidth: Count | None
     overhead_us: Whole | None
     flops: Count | None

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 
 from kafila import yamlfile
 from kafila.defaults import PROMPT_TOKENS
+from kafila.plan.advice import untimed
 from kafila.plan.compare import Row
-from kafila.planfile import Edge, Outlook, PlanFile
-from kafila.words import counted, gib, ms, rate
+from kafila.plan.reach import paper_class
+from kafila.planfile import Edge, Outlook, PlanFile, Predictions
+from kafila.probe.report import Nat
+from kafila.words import counted, gib, ms, rate, seconds
 from kafila.yamlfile import Place
 
 
@@ -65,26 +68,47 @@ def network_share(plan: PlanFile) -> float | None:
     return None if network is None or not token else network / token
 
 
+AT_BEST = "at best "
+
+
+def at_best(made: Predictions) -> str:
+    """`at best `, for rates that leave out what an edge costs because nobody timed it."""
+    return AT_BEST if made.token_us is not None and made.network_us is None else ""
+
+
+def nat_words(nat: Nat | None) -> str | None:
+    """A NAT's class in the paper's words; None where it is not known."""
+    kind = paper_class(nat.value()) if nat else "unknown"
+    if kind == "unknown":
+        return None
+    return "UDP blocked" if kind == "blocked" else f"{kind} NAT"
+
+
 def _prediction_words(plan: PlanFile) -> dict[Place, str]:
     made, users = plan.predictions, plan.session.concurrency
+    best = at_best(made)
     words: dict[str, str] = {}
     if made.bottleneck_us is not None:
         words["bottleneck_us"] = f"{ms(made.bottleneck_us)}, the slowest stage"
     if made.token_us is not None:
-        words["token_us"] = f"one user: {rate(made.token_us)}"
+        words["token_us"] = f"one user: {best}{rate(made.token_us)}"
     if made.token_full_us is not None:
-        words["token_full_us"] = f"one user, context full: {rate(made.token_full_us)}"
+        words["token_full_us"] = f"one user, context full: {best}{rate(made.token_full_us)}"
     if made.shared_token_us is not None:
         together = rate(made.shared_token_us, users)
-        words["shared_token_us"] = f"{counted(users, 'user')}, contexts full: {together} together"
+        words["shared_token_us"] = (
+            f"{counted(users, 'user')}, contexts full: {best}{together} together"
+        )
     share = network_share(plan)
     if made.network_us is not None and share is not None:
         words["network_us"] = f"{ms(made.network_us)}, {share:.0%} of one user's token"
     elif made.token_us is not None:
-        words["network_us"] = "an edge was not timed and counts nothing"
+        words["network_us"] = "an edge was not timed and counts as nothing; see the warnings"
     if made.first_token_us is not None:
         prompt = min(PROMPT_TOKENS, plan.session.context)
-        words["first_token_us"] = f"{ms(made.first_token_us)} after a prompt of {prompt} tokens"
+        words["first_token_us"] = (
+            f"{best}{seconds(made.first_token_us)} after a prompt of {prompt} tokens"
+        )
     if made.approximate:
         words["approximate"] = "the probe measured other shapes than this model's"
     comments: dict[Place, str] = {("predictions", key): text for key, text in words.items()}
@@ -94,7 +118,7 @@ def _prediction_words(plan: PlanFile) -> dict[Place, str]:
     ):
         if outlook is not None:
             at = ("predictions", "strategies", name)
-            comments[at] = _outlook_words(outlook, users)
+            comments[at] = best + _outlook_words(outlook, users)
     return comments
 
 
@@ -123,6 +147,8 @@ def _member_words(plan: PlanFile, position: int) -> dict[Place, str]:
     comments: dict[Place, str] = {(*at, key): text for key, text in words.items()}
     if measured.bandwidth is not None:
         comments[(*at, "measured", "bandwidth")] = f"{measured.bandwidth / 1e9:.1f} GB/s"
+    if nat := nat_words(measured.nat):
+        comments[(*at, "measured", "nat")] = nat
     if measured.rows_ns is not None:
         comments[(*at, "measured", "rows_ns")] = "rows a step: one block"
     return comments
@@ -162,7 +188,8 @@ def _outcome(plan: PlanFile) -> list[str]:
     made, users = plan.predictions, plan.session.concurrency
     if made.token_us is None or made.shared_token_us is None:
         return ["no times can be predicted: see the tier below"]
-    about = "about " if made.approximate else ""
+    best = at_best(made)
+    about = f"{best}about " if made.approximate else best
     lines = [
         f"predicted: one user {about}{rate(made.token_us)}; "
         f"{users} with full contexts {about}{rate(made.shared_token_us, users)} together"
@@ -172,22 +199,27 @@ def _outcome(plan: PlanFile) -> list[str]:
         lines.append(f"network: {share:.0%} of one user's token")
     if made.first_token_us is not None:
         prompt = min(PROMPT_TOKENS, plan.session.context)
-        lines.append(f"first token: {ms(made.first_token_us)} after a prompt of {prompt} tokens")
+        lines.append(
+            f"first token: {about}{seconds(made.first_token_us)} after a prompt of {prompt} tokens"
+        )
     for name, outlook in (
         ("load", made.strategies.load),
         ("bottleneck", made.strategies.bottleneck),
     ):
         if outlook is not None and name != plan.strategy:
-            lines.append(f"strategy {name} would give: {_outlook_words(outlook, users)}")
+            lines.append(f"strategy {name} would give: {about}{_outlook_words(outlook, users)}")
     return lines
 
 
 def comparison(rows: Sequence[Row], users: int) -> str:
     """Every strategy on a line; blocks in the order of the ring, which is named first."""
-    ring = [stage.device.name for stage in rows[0].plan.ring]
+    first = rows[0].plan
+    ring = [stage.device.name for stage in first.ring]
+    gap = untimed(first.ring) if first.predictions else None
+    best = ", at best" if gap else ""
     table = [
-        ("strategy", "head", "blocks", "slowest", "slow/fast", "utilised", "1 user")
-        + ((f"{users} users",) if users > 1 else ())
+        ("strategy", "head", "blocks", "slowest", "slow/fast", "utilised", f"1 user{best}")
+        + ((f"{users} users{best}",) if users > 1 else ())
     ]
     for row in rows:
         counts = {stage.device.name: len(stage.blocks) for stage in row.plan.ring}
@@ -215,4 +247,6 @@ def comparison(rows: Sequence[Row], users: int) -> str:
             who = ", ".join(f"{name} short by {gib(size)}" for name, size in short)
             text += f"  refused: {who}"
         lines.append(text)
+    if gap:
+        lines.append(gap)
     return "\n".join(lines)

@@ -80,6 +80,10 @@ def build(model: type[T], document: Document) -> T:
     try:
         return model.model_validate(document.value)
     except ValidationError as error:
+        wanted = "plan" if "ring" in model.model_fields else "report file"
+        if (found := _kind(document.value)) not in (None, wanted):
+            hint = "; kafila plan makes one from it" if wanted == "plan" else ""
+            raise document.problem((), f"this is a {found}, not a {wanted}{hint}") from None
         faults = [(_place(fault), fault) for fault in error.errors(include_url=False)]
 
         def line(place: tuple[str | int, ...]) -> int:
@@ -105,6 +109,15 @@ def build(model: type[T], document: Document) -> T:
         raise document.problem(place, _say(model, place, fault) + more) from None
 
 
+def _kind(value: object) -> str | None:
+    """Which of the two files it is meant to be, by what only that one has."""
+    if not isinstance(value, Mapping):
+        return None
+    if "ring" in value:
+        return "plan"
+    return "report file" if isinstance(value.get("reports"), list) else None
+
+
 def _place(fault: ErrorDetails) -> tuple[str | int, ...]:
     return tuple(part for part in fault["loc"] if part != "[key]")
 
@@ -119,6 +132,8 @@ def _say(model: type[BaseModel], place: tuple[str | int, ...], fault: ErrorDetai
         return f"the key '{key}' is missing here"
     if kind == "int_type":
         return f"{key} must be {_whole(key, found)}, not {_show(found)}"
+    if kind == "bool_type":
+        return f"{key} must be true or false, not {_show(found)}"
     if kind == "string_pattern_mismatch":
         return f"{key} must be {_PATTERNS[fault['ctx']['pattern']]}, not {_show(found)}"
     if kind == "string_type" and key == "blocks":

@@ -15,6 +15,11 @@ def ms(time_us: float) -> str:
     return f"{time_us / 1000:.2f} ms"
 
 
+def seconds(time_us: float) -> str:
+    """Microseconds, as a time that a person waits for."""
+    return f"{time_us / 1e6:.1f} s" if time_us >= 1e6 else f"{time_us / 1000:.0f} ms"
+
+
 def rate(token_us: float, users: int = 1) -> str:
     """Tokens per second of `users` who each wait `token_us` for a token."""
     return f"{users * 1e6 / max(token_us, 1):.1f} tok/s"
@@ -28,6 +33,11 @@ def counted(number: int, thing: str) -> str:
 def listed(names: Sequence[str]) -> str:
     """`anna`, `anna and bert`, `anna, bert and cleo`."""
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
+
+
+def few(names: Sequence[str]) -> str:
+    """`listed`, but of many only the first: `anna, bert, cleo, dora, emil, fred and 3 more`."""
+    return listed(names if len(names) <= 7 else [*names[:6], f"{len(names) - 6} more"])
 
 
 def short(key: bytes | str) -> str:

@@ -20,6 +20,8 @@ Place = tuple[str | int, ...]
 """Where a value sits: keys and list positions from the top."""
 
 COMMENT_COLUMN = 40
+MAX_DIGITS = 60
+"""Of a whole number: enough for whatever follows from numbers that a plan may hold."""
 
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?")
@@ -99,7 +101,7 @@ def _value(
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
             raise BadFile(f"{source}:{line}: a key must be a plain word")
-        number = key_node.style in (None, "") and _INT.fullmatch(key_node.value)
+        number = key_node.style in (None, "") and _is_whole(key_node.value)
         key: str | int = int(key_node.value) if number else key_node.value
         if key in result:
             raise BadFile(f"{source}:{line}: the key {key!r} is here twice; keep one of them")
@@ -112,9 +114,13 @@ def _resolve(text: str) -> object:
     """The value of a plain (unquoted) scalar."""
     if text in _WORDS:
         return _WORDS[text]
-    if _INT.fullmatch(text) and len(text) <= 20:
+    if _is_whole(text):
         return int(text)
     return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def _is_whole(text: str) -> bool:
+    return len(text) <= MAX_DIGITS and _INT.fullmatch(text) is not None
 
 
 def check_writable(path: str | Path) -> None:
@@ -176,7 +182,7 @@ def _mapping(
             yield at, f"{key}:"
             yield from _items(child, at, inline)
         else:
-            yield at, f"{key}: {_flow(child)}"
+            yield at, f"{key}: {flow(child)}"
 
 
 def _items(
@@ -185,7 +191,7 @@ def _items(
     for position, item in enumerate(values):
         at = (*place, position)
         if not isinstance(item, Mapping):
-            yield at, f"  - {_flow(item)}"
+            yield at, f"  - {flow(item)}"
             continue
         bullet = "- "
         for inner, line in _mapping(item, at, inline):
@@ -194,12 +200,12 @@ def _items(
             bullet = "  "
 
 
-def _flow(value: object) -> str:
+def flow(value: object) -> str:
     """One-line YAML of a scalar, list or mapping."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(child)}" for key, child in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {flow(child)}" for key, child in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_flow(child) for child in value) + "]"
+        return "[" + ", ".join(flow(child) for child in value) + "]"
     if isinstance(value, str):
         bare = _BARE.fullmatch(value) and not value.endswith(":")
         if bare and _resolve(value) == value:

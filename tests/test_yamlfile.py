@@ -41,6 +41,14 @@ def test_scalars_follow_the_core_rules() -> None:
     assert parse(text, "f").value == expected
 
 
+def test_whole_numbers_keep_all_their_digits() -> None:
+    for number in (10**25 + 1, -(10**40) - 1, 10**60 - 1):
+        text = render({"a": number}, comments={}, headings={})
+        assert parse(text, "f").value == {"a": number}
+    assert parse("a: " + "9" * 61, "f").value == {"a": "9" * 61}
+    assert parse("? " + "9" * 5000 + "\n: 1", "f").value == {"9" * 5000: 1}
+
+
 def test_a_problem_names_the_nearest_line() -> None:
     document = parse("a:\n  - b: 1\n    c: 2\n", "f")
     assert str(document.problem(("a", 0, "c"), "x")) == "f:3: x"

@@ -25,31 +25,30 @@ RISING = {1: 1.0, 2: 1.03, 4: 1.09, 8: 1.24, 16: 1.6}
 
 @dataclass(frozen=True)
 class Kind:
-    """A device: rates in GB/s and TFLOP/s, overhead in microseconds, memory and room in GiB."""
+    """A device: rates in GB/s and TFLOP/s, overhead in microseconds, room and runtime in GiB."""
 
     platform: str
     hardware: str
     bandwidth: float
     overhead_us: int
     flops: float
-    memory: float
     room: float
     runtime: float
     rows: Mapping[int, float] = field(default_factory=lambda: FLAT)
 
 
-RTX_4090 = Kind("cuda", "NVIDIA GeForce RTX 4090", 925, 38, 150, 24, 22.1, 0.5)
-RTX_3090 = Kind("cuda", "NVIDIA GeForce RTX 3090", 860, 44, 68, 24, 22.1, 0.5)
-RTX_4060 = Kind("cuda", "NVIDIA GeForce RTX 4060 Ti", 262, 42, 42, 16, 14.7, 0.5)
-A40_12 = Kind("cuda", "NVIDIA A40-12Q", 598, 41, 112, 12, 10.9, 0.5)
-A40_24 = Kind("cuda", "NVIDIA A40-24Q", 598, 41, 112, 24, 21.9, 0.5)
-H100_40 = Kind("cuda", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", 1510, 34, 310, 39.5, 37.8, 0.53)
-M3_PRO = Kind("metal", "Apple M3 Pro", 136, 95, 6.1, 18, 11.8, 0.23, RISING)
+RTX_4090 = Kind("cuda", "NVIDIA GeForce RTX 4090", 925, 38, 150, 22.1, 0.5)
+RTX_3090 = Kind("cuda", "NVIDIA GeForce RTX 3090", 860, 44, 68, 22.1, 0.5)
+RTX_4060 = Kind("cuda", "NVIDIA GeForce RTX 4060 Ti", 262, 42, 42, 14.7, 0.5)
+A40_12 = Kind("cuda", "NVIDIA A40-12Q", 598, 41, 112, 10.9, 0.5)
+A40_24 = Kind("cuda", "NVIDIA A40-24Q", 598, 41, 112, 21.9, 0.5)
+H100_40 = Kind("cuda", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", 1510, 34, 310, 37.8, 0.53)
+M3_PRO = Kind("metal", "Apple M3 Pro", 136, 95, 6.1, 11.8, 0.23, RISING)
 
 
 def mac(hardware: str, bandwidth: float, flops: float, memory: float) -> Kind:
     """A Mac whose graphics may use three quarters of its memory."""
-    return Kind("metal", hardware, bandwidth, 85, flops, memory, memory * 0.75, 0.23, RISING)
+    return Kind("metal", hardware, bandwidth, 85, flops, memory * 0.75, 0.23, RISING)
 
 
 @dataclass(frozen=True)
@@ -200,7 +199,7 @@ def _report(name: str, kind: Kind, at: Place, model: Manifest) -> Report:
         platform=kind.platform,
         hardware=kind.hardware,
         machine=_digest(f"machine of {name}")[:16],
-        machine_bytes=round(kind.memory * GIB),
+        machine_bytes=round(kind.room * GIB),
         version=__version__,
         protocol=PROTOCOL,
         measured_for=model.digest,

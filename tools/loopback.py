@@ -88,7 +88,7 @@ class Ring:
         session: Session | None = None,
         *,
         machine: str | None = None,
-        machine_bytes: int = 1 << 34,
+        machine_bytes: int = 1 << 33,
         room_bytes: int = 1 << 33,
     ) -> Probes:
         """Write probes.yaml: equal members, each on its own machine unless `machine` names one."""

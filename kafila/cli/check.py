@@ -19,6 +19,9 @@ def check(file: str, write: bool, as_json: bool) -> int:
     from kafila.planfile import read
     from kafila.plantext import render, summary
 
+    def words(value: object) -> str:
+        return "none" if value == () else yamlfile.flow(value)
+
     found = recheck(read(file))
     if as_json:
         import json
@@ -26,7 +29,7 @@ def check(file: str, write: bool, as_json: bool) -> int:
         click.echo(json.dumps(findings(found), indent=2))
     else:
         for change in found.changes:
-            click.echo(f"{change.where}: {change.was} in the file, now {change.now}")
+            click.echo(f"{change.where}: {words(change.was)} in the file, now {words(change.now)}")
         for note in found.notes:
             click.echo(note)
         if not found.refused:

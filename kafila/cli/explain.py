@@ -41,6 +41,8 @@ def explain(file: str, svg: str | None) -> None:
     found = recheck(read(file))
     shown = picture(found.plan)
     encoding = sys.stdout.encoding or "ascii"
+    if svg:
+        yamlfile.write(svg, draw(shown))
     width = min(shutil.get_terminal_size((80, 24)).columns, 100)
     for line in text.lines(shown, width, text.glyphs_for(encoding)):
         styled = "".join(click.style(part, **COLOURS.get(style, {})) for part, style in line)
@@ -49,5 +51,3 @@ def explain(file: str, svg: str | None) -> None:
     if found.refused or found.changes:
         what = "does not fit its members" if found.refused else "has figures that are not fresh"
         click.echo(f"{file} {what}: kafila check {file}", err=True)
-    if svg:
-        yamlfile.write(svg, draw(shown))

@@ -5,6 +5,13 @@ import click
 from kafila import defaults
 
 
+def _number(context: click.Context, option: click.Parameter, value: float) -> float:
+    """A range lets `nan` through, which is within none."""
+    if value != value:
+        raise click.BadParameter("nan is not a number in the range 0<=x<=1.")
+    return value
+
+
 @click.command()
 @click.argument("files", nargs=-1)
 @click.option("--model", metavar="SRC", help="Folder, hub id or `demo`, for reports without one.")
@@ -40,6 +47,7 @@ from kafila import defaults
 @click.option(
     "--head-margin",
     type=click.FloatRange(min=0, max=1),
+    callback=_number,
     default=defaults.HEAD_MARGIN,
     show_default=True,
     help="What another head must gain over the one who opened the session.",
@@ -72,15 +80,21 @@ def plan(
 
     Example: kafila plan --context 8192 > plan.yaml
     """
+    from pathlib import Path
     from typing import cast
 
     from kafila import derive, plantext, reports
     from kafila.address import parse_address
+    from kafila.errors import BadFile
     from kafila.manifest import Manifest
     from kafila.plan.make import Wishes
     from kafila.plan.values import Order, Strategy
     from kafila.probe.report import read_probes
 
+    if not files and not Path("probes.yaml").exists():
+        raise BadFile(
+            "probes.yaml: no such file; run kafila probe first, or name the files of the reports"
+        )
     probes = reports.merge([(file, read_probes(file)) for file in files or ("probes.yaml",)])
     probes = reports.without(probes, without)
     if rendezvous:

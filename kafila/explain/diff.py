@@ -7,10 +7,11 @@ effects, never changes.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafila.explain.reasons import held, network_share, seconds, share_words
+from kafila.explain.reasons import held, network_share, share_words
 from kafila.explain.ring import Ring
 from kafila.planfile import Member, PlanFile
-from kafila.words import gib, listed, ms, rate
+from kafila.plantext import AT_BEST, at_best
+from kafila.words import gib, listed, ms, rate, seconds
 
 DERIVED = {"id", "stage_us", "context_us", "load_us", "need_bytes", "cost_us", "to"}
 """Keys that follow from others, in session and members."""
@@ -105,11 +106,13 @@ def _effects(was: PlanFile, now: PlanFile) -> Iterator[Effect]:
     plans = (was, now)
     old, new = was.predictions, now.predictions
     before, after = was.session.concurrency, now.session.concurrency
-    yield _speed("one user", old.token_us, new.token_us)
-    yield _speed("one user, context full", old.token_full_us, new.token_full_us)
+    best = (at_best(old), at_best(new))
+    yield _speed("one user", old.token_us, new.token_us, best)
+    yield _speed("one user, context full", old.token_full_us, new.token_full_us, best)
     users = f"{before} users" if before == after else f"{before}, then {after} users"
-    yield _speed(f"{users} together", old.shared_token_us, new.shared_token_us, before, after)
-    yield _effect("first token", (old.first_token_us, new.first_token_us), seconds)
+    shared = (old.shared_token_us, new.shared_token_us)
+    yield _speed(f"{users} together", *shared, best, before, after)
+    yield _effect("first token", (old.first_token_us, new.first_token_us), seconds, best)
     yield _effect("slowest stage", (old.bottleneck_us, new.bottleneck_us), ms)
     rings = [Ring.of(plan) for plan in plans]
     yield Effect(
@@ -139,19 +142,32 @@ def _fill(member: Member) -> float:
     return member.need_bytes / member.room_bytes
 
 
-def _effect(what: str, figures: Sequence[float | None], word: Callable[[float], str]) -> Effect:
+def _effect(
+    what: str,
+    figures: Sequence[float | None],
+    word: Callable[[float], str],
+    before: tuple[str, str] = ("", ""),
+) -> Effect:
     was, now = figures
-    was_words, now_words = (UNKNOWN if each is None else word(each) for each in figures)
+    was_words, now_words = (
+        UNKNOWN if each is None else f"{hedge}{word(each)}"
+        for each, hedge in zip(figures, before, strict=True)
+    )
     return Effect(what, was, now, was_words, now_words)
 
 
 def _speed(
-    what: str, was_us: int | None, now_us: int | None, before: int = 1, after: int = 1
+    what: str,
+    was_us: int | None,
+    now_us: int | None,
+    best: tuple[str, str],
+    before: int = 1,
+    after: int = 1,
 ) -> Effect:
     """Tokens per second of so many users, who wait that long for a token each."""
     waits = ((was_us, before), (now_us, after))
     figures = [None if us is None else users * 1e6 / max(us, 1) for us, users in waits]
-    return _effect(what, figures, lambda per_second: rate(1e6 / per_second))
+    return _effect(what, figures, lambda per_second: rate(1e6 / per_second), best)
 
 
 def words(comparison: Comparison) -> str:
@@ -184,6 +200,8 @@ def words(comparison: Comparison) -> str:
 def _percent(effect: Effect) -> str:
     if effect.was is None or effect.now is None or not effect.was or effect.what in SHARES:
         return ""
+    if effect.was_words.startswith(AT_BEST) != effect.now_words.startswith(AT_BEST):
+        return ""  # a bound and a figure
     return f"{effect.now / effect.was - 1:+.0%}"
 
 
@@ -227,7 +245,9 @@ def _show(key: str, value: object) -> str:
         if key.endswith("_us"):
             return ms(value)
         if key.endswith(("bandwidth", "upload")):
-            return f"{value / 1e9:.1f} GB/s"
+            return f"{value / 1e9:.1f} GB/s" if value >= 1e8 else f"{value / 1e6:.2f} MB/s"
+        if key.endswith("flops"):
+            return f"{value / 1e12:.2f} TFLOP/s"
     text = str(value)
     digest = len(text) >= 64 and text.removeprefix("sha256:").isalnum()
     return f"{text.removeprefix('sha256:')[:8]}..." if digest else text

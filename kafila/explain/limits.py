@@ -8,6 +8,7 @@ from typing import Literal
 
 from kafila.explain.ring import Ring
 from kafila.plan.circuit import token_us
+from kafila.plan.edges import uplink_us
 from kafila.words import counted, gib, ms
 
 BASELINES = {
@@ -98,6 +99,7 @@ def _moves(ring: Ring, at: int) -> tuple[float, list[tuple[float, str]]]:
     """Microseconds between a user's tokens now, and with one block moved here from each other."""
     costs, groups = ring.costs(loaded=True), ring.plan.groups
     network_us = sum(ring.hops(ring.rows))
+    uplink = uplink_us(ring.model, ring.devices, ring.rows)
     times = [cost.cost(held) for cost, held in zip(costs, ring.counts, strict=True)]
     moves = []
     for giver, held in enumerate(ring.counts):
@@ -105,5 +107,6 @@ def _moves(ring: Ring, at: int) -> tuple[float, list[tuple[float, str]]]:
             moved = list(times)
             moved[at] = costs[at].cost(ring.counts[at] + 1)
             moved[giver] = costs[giver].cost(held - 1)
-            moves.append((token_us(moved, network_us, groups), ring.devices[giver].name))
-    return token_us(times, network_us, groups), moves
+            longer_us = token_us(moved, network_us, groups, uplink)
+            moves.append((longer_us, ring.devices[giver].name))
+    return token_us(times, network_us, groups, uplink), moves

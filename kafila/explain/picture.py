@@ -6,10 +6,11 @@ Bars are shares of their scale; words stand beside them, so that nothing is told
 from dataclasses import dataclass
 
 from kafila.explain.limits import limits
-from kafila.explain.reasons import Reason, edge_words, held, reasons, seconds, share_words
+from kafila.explain.reasons import Reason, edge_words, held, reasons, share_words
 from kafila.explain.ring import Ring
 from kafila.planfile import PlanFile
-from kafila.words import counted, gib, ms, rate
+from kafila.plantext import at_best, nat_words
+from kafila.words import counted, gib, ms, rate, seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Station:
     name: str
     head: bool
     blocks: str
+    nat: str | None
     length: float
     compute: Bar
     slowest: bool
@@ -64,7 +66,7 @@ def picture(plan: PlanFile) -> Picture:
     """What `plan`, whose figures must be fresh (`kafila.derive.recheck`), looks like."""
     ring = Ring.of(plan)
     found = limits(ring)
-    token_us = plan.predictions.token_us
+    token_us, best = plan.predictions.token_us, _best(plan)
     stations = tuple(_station(ring, position, limit.by) for position, limit in enumerate(found))
     session = plan.session
     return Picture(
@@ -76,7 +78,7 @@ def picture(plan: PlanFile) -> Picture:
         length=(
             (counted(plan.model.blocks, "block"), "round the ring")
             if token_us is None
-            else (ms(token_us), "a token's way round")
+            else (ms(token_us), "a token's way" + (best or " round"))
         ),
         stations=stations,
         figures=figures(ring),
@@ -99,6 +101,7 @@ def _station(ring: Ring, position: int, limit: str) -> Station:
         name=member.name,
         head=position == 0,
         blocks=held(member.block_range),
+        nat=nat_words(member.measured.nat),
         length=(member.stage_us or 0) if timed else len(member.block_range),
         compute=compute,
         slowest=timed and len(ring.devices) > 1 and member.stage_us == longest_us,
@@ -111,18 +114,24 @@ def _station(ring: Ring, position: int, limit: str) -> Station:
     )
 
 
+def _best(plan: PlanFile) -> str:
+    """After what a figure is of."""
+    return ", at best" if at_best(plan.predictions) else ""
+
+
 def figures(ring: Ring) -> tuple[tuple[str, str], ...]:
     """(what, how much) of the predictions that people ask for first."""
     told, users = ring.plan.predictions, ring.load.concurrency
+    best = _best(ring.plan)
     shown = []
     if told.token_us is not None:
-        shown.append(("one user", rate(told.token_us)))
+        shown.append((f"one user{best}", rate(told.token_us)))
     else:
         shown.append(("speed", "not predicted"))
     if told.shared_token_us is not None and users > 1:
-        shown.append((f"{users} users together", rate(told.shared_token_us, users)))
+        shown.append((f"{users} users together{best}", rate(told.shared_token_us, users)))
     if told.first_token_us is not None:
-        shown.append(("first token", seconds(told.first_token_us)))
+        shown.append((f"first token{best}", seconds(told.first_token_us)))
     part = share_words(ring)
     if part and len(ring.devices) > 1:
         shown.append(("network share", part))

@@ -11,7 +11,8 @@ from kafila.explain.limits import Limit
 from kafila.explain.ring import Ring
 from kafila.plan.reach import known, predict
 from kafila.planfile import Edge, PlanFile
-from kafila.words import counted, gib, listed, ms, rate
+from kafila.plantext import at_best
+from kafila.words import counted, gib, listed, ms, rate, seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,10 @@ def speed(plan: PlanFile) -> str:
     told, users = plan.predictions, plan.session.concurrency
     if told.token_us is None or told.token_full_us is None or told.shared_token_us is None:
         return "not predicted, because not every member was timed"
-    about = "about " if told.approximate else "at best " if told.network_us is None else ""
+    about = at_best(told) + ("about " if told.approximate else "")
     words = (
         f"one user gets {about}{rate(told.token_us)}, "
-        f"{rate(told.token_full_us)} once the context is full"
+        f"{about}{rate(told.token_full_us)} once the context is full"
     )
     if users > 1:
         words += (
@@ -72,21 +73,16 @@ def _prompt(plan: PlanFile) -> str:
     return f"a prompt of {min(PROMPT_TOKENS, plan.session.context)} tokens"
 
 
-def seconds(time_us: float) -> str:
-    """A time that a person waits for."""
-    return f"{time_us / 1e6:.1f} s" if time_us >= 1e6 else f"{time_us / 1000:.0f} ms"
-
-
 def strategies(plan: PlanFile) -> str | None:
     """The two strategies of the cost model side by side, where both were evaluated."""
     load, bottleneck = plan.predictions.strategies.load, plan.predictions.strategies.bottleneck
     if load is None or bottleneck is None:
         return None
-    users = plan.session.concurrency
+    users, best = plan.session.concurrency, at_best(plan.predictions)
 
     def gives(name: str, token_us: int, shared_token_us: int) -> str:
         together = f" and {users} users {rate(shared_token_us, users)}" if users > 1 else ""
-        return f"{name} gives one user {rate(token_us)}{together}"
+        return f"{name} gives one user {best}{rate(token_us)}{together}"
 
     return (
         f"{gives('load', load.token_us, load.shared_token_us)}; "
@@ -170,7 +166,8 @@ def head(plan: PlanFile) -> str:
     """Why the head is where it is, in the planner's words, and what being it costs."""
     name, measured = plan.head, plan.ring[0].measured
     otherwise = "is alone" if len(plan.ring) == 1 else "stands first in the file"
-    told = next((note for note in plan.notes if note.startswith(f"head: {name}")), None)
+    starts = tuple(f"head: {name}{end}" for end in (" ", ",", ";"))
+    told = next((note for note in plan.notes if note.startswith(starts)), None)
     why = told.removeprefix("head: ") if told else f"{name} {otherwise}"
     reading = (
         f" ({ms(plan.model.head_read_bytes * 1e6 / measured.bandwidth)})"

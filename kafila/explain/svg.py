@@ -21,7 +21,7 @@ ROWS_X, ROW = 348, 92
 BAR_X, BAR_WIDTH, BAR_HEIGHT = ROWS_X + 92, 216, 10
 LINE, LABEL = 20, 110
 """Of the reasons: height of a line, width of what they are about."""
-CHARS, NAME, LABEL_NAME = 100, 24, 12
+CHARS, NAME, LABEL_NAME = 100, 16, 12
 """Characters that fit a reason's line, a member's name over its bars, and one in smaller print."""
 
 STAGE_DEGREES, EDGE_DEGREES = 14.0, 6.0
@@ -61,7 +61,7 @@ def draw(picture: Picture) -> str:
 def describe(picture: Picture) -> str:
     """All the picture says, for those who do not see it."""
     ring = [
-        f"{each.name}{', the head' if each.head else ''}: {each.blocks}, computes "
+        f"{each.name}{', the head' if each.head else ''}: {_held(each)}, computes "
         f"{each.compute.words} a token, needs {each.memory.words}"
         + (f", sends to {each.arrow.to} ({each.arrow.words})" if each.arrow else "")
         for each in picture.stations
@@ -200,7 +200,7 @@ def _rows(stations: Sequence[Station]) -> Iterator[str]:
             ),
             _text(ROWS_X + 12, y + 17, str(position + 1), "number", anchor="middle"),
             _text(ROWS_X + 34, y + 17.5, name, "name"),
-            _text(WIDTH - MARGIN, y + 17.5, station.blocks, "faint", anchor="end"),
+            _text(WIDTH - MARGIN, y + 17.5, _held(station), "faint", anchor="end"),
             *_bar(y + 43, "compute", station.compute, speed, more),
             *_bar(y + 62, "memory", station.memory, fill),
         ]
@@ -212,6 +212,11 @@ def _rows(stations: Sequence[Station]) -> Iterator[str]:
             yield from _arrow(
                 y + 81, f"{back}{_short(station.arrow.to, LABEL_NAME)}: ", station.arrow
             )
+
+
+def _held(station: Station) -> str:
+    """What it holds, and what stands between it and the others."""
+    return f"{station.nat}, {station.blocks}" if station.nat else station.blocks
 
 
 def _bar(y: int, label: str, bar: Bar, kind: str, more: str = "") -> Iterator[str]:

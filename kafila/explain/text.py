@@ -106,7 +106,8 @@ def _ring(stations: tuple[Station, ...], width: int, glyphs: Glyphs) -> Iterator
 
 def _heading(station: Station, start: str, rail: str, width: int) -> Iterator[Line]:
     role = ", the head" if station.head else ""
-    words = f"{station.name}{role}: {station.blocks}, limited by {station.limit}"
+    nat = f", {station.nat}" if station.nat else ""
+    words = f"{station.name}{role}{nat}: {station.blocks}, limited by {station.limit}"
     for position, part in enumerate(textwrap.wrap(words, width - len(rail))):
         name = station.name if position == 0 and part.startswith(station.name) else ""
         indent = rail if position else start

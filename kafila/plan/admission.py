@@ -52,9 +52,9 @@ def check_members(model: Model, devices: Sequence[Device]) -> None:
 def share_rooms(devices: Sequence[Device]) -> tuple[tuple[Device, ...], tuple[str, ...]]:
     """The devices with rooms that can be had at once, and a note for every machine it concerns.
 
-    Each process on a machine measured the room that all of them see. Where the rooms of one
-    memory add up to more than it has, the largest is shared out in proportion. Doing so twice
-    changes nothing.
+    Each process on a machine measured what is free for all of them. Where the rooms of one memory
+    add up to more than it can hold now, that is shared out in proportion. Doing so twice changes
+    nothing.
     """
     machines: dict[str, list[Device]] = defaultdict(list)
     for device in devices:
@@ -66,14 +66,14 @@ def share_rooms(devices: Sequence[Device]) -> tuple[tuple[Device, ...], tuple[st
         total = sum(member.room_bytes for member in members)
         if total <= memory:
             continue
-        pool = min(memory, max(member.room_bytes for member in members))
         for member in members:
-            shares[member.name] = max(1, member.room_bytes * pool // total)
+            shares[member.name] = max(1, member.room_bytes * memory // total)
         if len(members) == 1:
-            notes.append(f"{members[0].name} cannot have more room than its {gib(memory)}")
+            name = members[0].name
+            notes.append(f"{name} cannot have more room than the {gib(memory)} of its memory")
         else:
             who = listed([member.name for member in members])
-            notes.append(f"{who} are on one machine and share {gib(pool)} of room")
+            notes.append(f"{who} are on one machine and share {gib(memory)} of room")
     shared = tuple(
         replace(each, room_bytes=shares.get(each.name, each.room_bytes)) for each in devices
     )

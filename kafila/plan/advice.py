@@ -1,6 +1,6 @@
-"""What speaks against a plan: members it would be faster without, and memory it does not have."""
+"""What speaks against a plan: members it is faster without, missing memory, untimed edges."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from kafila.defaults import HEAD_MARGIN
@@ -8,8 +8,8 @@ from kafila.plan.admission import Fit
 from kafila.plan.figures import figures
 from kafila.plan.reach import predict
 from kafila.plan.strategies import Ground, decide
-from kafila.plan.values import Choice, Load, Model, Outlook, Predictions, Strategy
-from kafila.words import gib, rate
+from kafila.plan.values import Choice, Load, Model, Outlook, Predictions, Stage, Strategy
+from kafila.words import few, gib, rate
 
 
 def outlook(ground: Ground, strategy: Strategy) -> Outlook | None:
@@ -20,45 +20,56 @@ def outlook(ground: Ground, strategy: Strategy) -> Outlook | None:
     choice, _ = decided
     made = figures(ground.model, ground.load, choice).predictions
     assert made is not None
+    return outlook_of(choice, made)
+
+
+def outlook_of(choice: Choice, made: Predictions) -> Outlook:
+    """What was predicted for a choice, in brief."""
     return Outlook(choice.ring[0].name, made.token_us, made.shared_token_us)
+
+
+def untimed(ring: Sequence[Stage]) -> str | None:
+    """Names the edges of a ring that were not timed, on which predictions are lower bounds."""
+    pairs = [
+        f"{stage.device.name} to {stage.edge.to}"
+        for stage in ring
+        if stage.edge and stage.edge.cost_us is None
+    ]
+    if not pairs:
+        return None
+    if len(pairs) == 1:
+        return f"the edge from {pairs[0]} was not timed and counts as nothing: rates are at best"
+    return f"the edges from {few(pairs)} were not timed and count as nothing: rates are at best"
 
 
 def faster_without(
     model: Model, load: Load, choice: Choice, made: Predictions | None
 ) -> Iterator[str]:
     """Says so where one member alone is predicted to be faster than the ring, for one user or for
-    all, and where the ring is without one of its members."""
-    if made is None or len(choice.ring) == 1:
+    all, and where the ring is without one of its members. Untimed edges are not compared."""
+    if made is None or made.network_us is None or len(choice.ring) == 1:
         return
     users = load.concurrency
-    here = _rates(made.token_us, made.shared_token_us, users)
-    lone = [
-        (each.name, found)
+    here = _rates(made, users)
+    lone = (
+        (each.name, _timed(model, load, Choice((each,), (), ("direct",), 1)))
         for each in choice.ring
-        if (found := outlook(_ground(model, load, Choice((each,), (), ("direct",), 1)), "load"))
-    ]
-    best = min(lone, key=lambda item: (item[1].shared_token_us, item[0]), default=None)
-    if best and _faster(best[1], made):
-        name, found = best
+    )
+    for name, found in _faster(lone, made, users):
         yield (
-            f"this model fits {name} alone: "
-            f"{_rates(found.token_us, found.shared_token_us, users)} there, {here} on this ring"
+            f"this model fits {name} alone: {_rates(found, users)} there, {here} on this ring"
             f"{_for_whom(found, made, users)}"
         )
     if len(choice.ring) == 2:
         return
     # The head stays where it is (or goes to the next): trying all would make this quadratic.
-    fewer = [
-        (gone.name, found)
+    fewer = (
+        (gone.name, _timed(model, load, _without(choice, position)))
         for position, gone in enumerate(choice.ring)
-        if (found := outlook(_ground(model, load, _without(choice, position)), "load"))
-    ]
-    best = min(fewer, key=lambda item: (item[1].shared_token_us, item[0]), default=None)
-    if best and _faster(best[1], made):
-        name, found = best
+    )
+    for name, found in _faster(fewer, made, users):
         yield (
-            f"without {name} this ring would be faster: "
-            f"{_rates(found.token_us, found.shared_token_us, users)}, not {here}"
+            f"without {name} this ring would be faster: {_rates(found, users)}, not {here}"
             f"{_for_whom(found, made, users)} (kafila plan --without {name})"
         )
 
@@ -70,29 +81,49 @@ def shortfalls(fits: Sequence[Fit]) -> Iterator[str]:
             yield f"forced: {fit.name} is {gib(fit.short_bytes)} short of what it is to hold"
 
 
-def _faster(found: Outlook, made: Predictions) -> bool:
-    return round(found.token_us) < round(made.token_us) or round(found.shared_token_us) < round(
-        made.shared_token_us
-    )
+def _timed(model: Model, load: Load, choice: Choice) -> Predictions | None:
+    """The predictions of `load` on another ring; None where it does not fit, has no prices, or has
+    an edge that was not timed."""
+    head = choice.ring[0].name
+    ground = Ground(model, load, choice.ring, choice.paths, "full", HEAD_MARGIN, head)
+    decided = decide(ground, "load")
+    made = figures(model, load, decided[0]).predictions if decided else None
+    return made if made and made.network_us is not None else None
 
 
-def _for_whom(found: Outlook, made: Predictions, users: int) -> str:
+def _faster(
+    others: Iterable[tuple[str, Predictions | None]], made: Predictions, users: int
+) -> Iterator[tuple[str, Predictions]]:
+    """The best for all users and the best for one, where they are faster and not the same."""
+    found = [(name, *_whole(each), each) for name, each in others if each]
+    token_us, shared_us = _whole(made)
+    best_for_all = min(found, key=lambda it: (it[2], it[1], it[0]), default=None)
+    best_for_one = min(found, key=lambda it: (it[1], it[2], it[0]), default=None)
+    told = None
+    if best_for_all and users > 1 and best_for_all[2] < shared_us:
+        told = best_for_all[0]
+        yield told, best_for_all[3]
+    if best_for_one and best_for_one[0] != told and best_for_one[1] < token_us:
+        yield best_for_one[0], best_for_one[3]
+
+
+def _whole(made: Predictions) -> tuple[int, int]:
+    """For one user and for all, in whole microseconds: what floats differ by is no difference."""
+    return round(made.token_us), round(made.shared_token_us)
+
+
+def _for_whom(found: Predictions, made: Predictions, users: int) -> str:
     """Nothing where it is no slower for anybody."""
     if round(found.token_us) > round(made.token_us):
         return ", slower for one user"
     if round(found.shared_token_us) > round(made.shared_token_us):
-        return f", slower for {users}"
+        return f", slower for {users}" if users > 1 else ", slower with a full context"
     return ""
 
 
-def _rates(token_us: float, shared_token_us: float, users: int) -> str:
-    one = rate(token_us)
-    return one if users == 1 else f"{one} ({users} users {rate(shared_token_us, users)})"
-
-
-def _ground(model: Model, load: Load, choice: Choice) -> Ground:
-    head = choice.ring[0].name
-    return Ground(model, load, choice.ring, choice.paths, "full", HEAD_MARGIN, head)
+def _rates(made: Predictions, users: int) -> str:
+    one = rate(made.token_us)
+    return one if users == 1 else f"{one} ({users} users {rate(made.shared_token_us, users)})"
 
 
 def _without(choice: Choice, position: int) -> Choice:

@@ -75,5 +75,13 @@ def sending_us(model: Model, device: Device, after: Device, tokens: float) -> fl
     return tokens * model.wire_bytes * 1e6 / device.upload
 
 
+def uplink_us(model: Model, ring: Sequence[Device], tokens: float) -> float:
+    """How long the busiest uplink of the ring takes for the activations of `tokens` tokens."""
+    return max(
+        sending_us(model, device, after, tokens)
+        for device, after in zip(ring, _following(ring), strict=True)
+    )
+
+
 def _following(ring: Sequence[Device]) -> Sequence[Device]:
     return (*ring[1:], ring[0])

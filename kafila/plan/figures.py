@@ -6,7 +6,7 @@ from kafila.defaults import PROMPT_TOKENS
 from kafila.plan.admission import fits_of
 from kafila.plan.circuit import token_us
 from kafila.plan.cost import batch, chunk_us, chunks_of, context_us, priced, stage
-from kafila.plan.edges import edges_of, hops_us, sending_us
+from kafila.plan.edges import edges_of, hops_us, uplink_us
 from kafila.plan.groups import rows_of
 from kafila.plan.values import Choice, Edge, Figures, Load, Model, Predictions, Stage
 
@@ -51,12 +51,13 @@ def _predictions(
     network = sum(hops_us(model, choice.ring, choice.paths, 1))
     rows = rows_of(load, choice.groups)
     crowded = sum(hops_us(model, choice.ring, choice.paths, rows))
+    uplink = uplink_us(model, choice.ring, rows)
     timed = all(edge is None or edge.cost_us is not None for edge in edges)
     return Predictions(
         bottleneck_us=max(once),
         token_us=sum(once) + network,
         token_full_us=sum(once) + sum(full) + network,
-        shared_token_us=token_us(loaded, crowded, choice.groups),
+        shared_token_us=token_us(loaded, crowded, choice.groups, uplink),
         network_us=network if timed else None,
         first_token_us=first_token_us(model, choice, min(PROMPT_TOKENS, load.context)),
     )
@@ -78,11 +79,7 @@ def first_token_us(model: Model, choice: Choice, prompt: int) -> float | None:
     if len(stages) < len(ring):
         return None
     once = sum(stages) + sum(hops_us(model, ring, choice.paths, tokens))
-    sending = [
-        sending_us(model, device, after, tokens)
-        for device, after in zip(ring, (*ring[1:], ring[0]), strict=True)
-    ]
-    between = max(*stages, *sending, once / len(ring))
+    between = max(*stages, uplink_us(model, ring, tokens), once / len(ring))
     step = stage(model, ring[0], head=True).cost(choice.counts[0])
     return once + (chunks - 1) * between + step
 

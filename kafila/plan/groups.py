@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from kafila.plan.circuit import token_us
 from kafila.plan.cost import batch
+from kafila.plan.edges import uplink_us
 from kafila.plan.values import Device, Load, Model
 
 
@@ -39,7 +40,8 @@ def shared_token_us(
     """Time between two tokens of every request; `network_us` is once round all edges with that
     many rows."""
     rows = rows_of(load, groups)
-    return token_us(loads_us(model, load, ring, counts, groups), network_us(rows), groups)
+    costs = loads_us(model, load, ring, counts, groups)
+    return token_us(costs, network_us(rows), groups, uplink_us(model, ring, rows))
 
 
 def choose_groups(

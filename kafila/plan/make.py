@@ -2,19 +2,31 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from kafila.defaults import HEAD_MARGIN
 from kafila.errors import UsageProblem
-from kafila.plan.admission import check_members, fits_of, possible, share_rooms
-from kafila.plan.advice import faster_without, outlook, shortfalls
+from kafila.plan.admission import all_fit, check_members, fits_of, possible, share_rooms
+from kafila.plan.advice import faster_without, outlook, outlook_of, shortfalls, untimed
 from kafila.plan.figures import figures
 from kafila.plan.order import Ordered, order_ring
-from kafila.plan.reach import known, paths_of
+from kafila.plan.reach import known, paths_of, predict
 from kafila.plan.refusal import Refused, least_missing, refusal
 from kafila.plan.strategies import Ground, decide, wanted
 from kafila.plan.tiers import tier_of
-from kafila.plan.values import Choice, Derived, Device, Load, Model, Order, Plan, Strategy
-from kafila.words import listed
+from kafila.plan.values import (
+    Choice,
+    Derived,
+    Device,
+    Load,
+    Model,
+    Nat,
+    Order,
+    Outlook,
+    Plan,
+    Strategy,
+)
+from kafila.words import few, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +78,7 @@ def make_plan(
         groups=choice.groups,
         forced=forced,
         notes=(*notes, *_notes(missing, ordered, why)),
-        derived=derive(model, load, choice, opener, forced=forced),
+        derived=derive(model, load, choice, opener, strategy=wishes.strategy, forced=forced),
     )
 
 
@@ -79,10 +91,19 @@ def check_load(model: Model, load: Load) -> None:
         )
 
 
-def derive(model: Model, load: Load, choice: Choice, opener: str, *, forced: bool) -> Derived:
+def derive(
+    model: Model,
+    load: Load,
+    choice: Choice,
+    opener: str,
+    *,
+    strategy: Strategy | None = None,
+    forced: bool,
+) -> Derived:
     """Everything that follows from a choice, whoever made it; refuses nothing.
 
-    The two strategies are compared on the same ring order, each with its own head.
+    The two strategies are compared on the same ring order, each with its own head; for the
+    `strategy` that the choice is of, the choice itself stands, however its head came to be.
     """
     made = figures(model, load, choice)
     first = next((i for i, each in enumerate(choice.ring) if each.name == opener), 0)
@@ -95,13 +116,21 @@ def derive(model: Model, load: Load, choice: Choice, opener: str, *, forced: boo
         HEAD_MARGIN,
     )
     fits = fits_of(model, load, choice.ring, choice.counts, choice.groups)
+    gap = untimed(made.ring) if made.predictions else None
+
+    def outlook_for(name: Strategy) -> Outlook | None:
+        if name != strategy:
+            return outlook(ground, name)
+        return outlook_of(choice, made.predictions) if made.predictions and all_fit(fits) else None
+
     return Derived(
         ring=made.ring,
         predictions=made.predictions,
-        load_outlook=outlook(ground, "load"),
-        bottleneck_outlook=outlook(ground, "bottleneck"),
+        load_outlook=outlook_for("load"),
+        bottleneck_outlook=outlook_for("bottleneck"),
         warnings=(
             *(shortfalls(fits) if forced else ()),
+            *([gap] if gap else ()),
             *faster_without(model, load, choice, made.predictions),
         ),
     )
@@ -131,9 +160,24 @@ def _refused(ground: Ground, strategy: Strategy, notes: Sequence[str]) -> Refuse
 
 def _notes(missing: str | None, ordered: Ordered, why: str) -> list[str]:
     notes = [each for each in (missing, ordered.note) if each]
-    unknown = [each.name for each in ordered.ring if not known(each.nat)]
-    if unknown and len(ordered.ring) > 1:
-        notes.append(f"the NAT of {listed(unknown)} is unknown and taken for the strictest")
+    if strict := _taken_for_strict(ordered.ring):
+        notes.append(f"the NAT of {few(strict)} is unknown and taken for the strictest")
     if len(ordered.ring) > 1:
         notes.append(why)
     return notes
+
+
+def _taken_for_strict(ring: Sequence[Device]) -> list[str]:
+    """Whose NAT is unknown and, were it permissive, would let some pair talk directly."""
+    strict: set[str] = set()
+    for pair in combinations(ring, 2):
+        first, second = (
+            each if known(each.nat) else replace(each, nat=_permissive(each.nat)) for each in pair
+        )
+        if predict(*pair).path != predict(first, second).path:
+            strict.update(each.name for each in pair if not known(each.nat))
+    return [each.name for each in ring if each.name in strict]
+
+
+def _permissive(nat: Nat) -> Nat:
+    return replace(nat, mapping="endpoint-independent", filtering="endpoint-independent")

@@ -10,7 +10,7 @@ from kafila.errors import UsageProblem
 from kafila.plan.admission import all_fit, fits_of, limit
 from kafila.plan.circuit import at_least, quickest
 from kafila.plan.cost import batch, stage
-from kafila.plan.edges import hops_us
+from kafila.plan.edges import hops_us, uplink_us
 from kafila.plan.groups import choose_groups, rows_of, sensible_groups, shared_token_us
 from kafila.plan.head import Divide, Placement, place_head
 from kafila.plan.partition import partition
@@ -169,10 +169,10 @@ def _by_load(ground: Ground) -> Divide:
                     zip(ring, _limits(ground, ring, groups), strict=True)
                 )
             ]
-            network_us = ground.network_us(rows)
-            if best and at_least(model.blocks, stages, network_us, groups) >= best.cost_us:
+            travel = (ground.network_us(rows), groups, uplink_us(model, ring, rows))
+            if best and at_least(model.blocks, stages, *travel) >= best.cost_us:
                 continue
-            division = quickest(model.blocks, stages, network_us, groups)
+            division = quickest(model.blocks, stages, *travel)
             if division and (best is None or division.cost_us < best.cost_us - _NOISE):
                 best = division
         return best

@@ -75,11 +75,11 @@ class Nat:
 class Device:
     """One member as its probe measured it; what could not be measured is None or empty.
 
-    `machine` names the memory its room is part of, `machine_bytes` how large that memory is;
-    `flops` are operations per second of a prefill-sized product; `rows_ns` holds (rows, time of
-    one block at that many rows) in rising order of rows, starting at one row; `rtt_us` is the
-    round trip to the rendezvous, `pairs_us` those to other members, by name; `upload` the bytes
-    per second it can send.
+    `machine` names the memory its room is part of, `machine_bytes` is what that memory can hold
+    now for all members together, its reserve taken off; `flops` are operations per second of a
+    prefill-sized product; `rows_ns` holds (rows, time of one block at that many rows) in rising
+    order of rows, starting at one row; `rtt_us` is the round trip to the rendezvous, `pairs_us`
+    those to other members, by name; `upload` the bytes per second it can send.
     """
 
     name: str

@@ -34,10 +34,10 @@ def measure(
 
         shapes = Shapes.standard() if manifest is None else Shapes.of(manifest)
         found = measure_device(shapes, on_progress)
-        memory = machine.host_memory()
-        if found.device_bytes is not None:  # a device with a memory of its own
+        if found.device_bytes is None:
+            usable = machine.host_memory()
+        else:  # a device with a memory of its own
             usable = int(found.device_bytes * (1 - defaults.DEVICE_RESERVE_SHARE))
-            memory = machine.Memory(found.device_bytes, usable)
     return Report(
         name=name,
         key=identity.key.hex(),
@@ -45,7 +45,7 @@ def measure(
         platform=found.platform,
         hardware=machine.printable(found.device) or machine.processor(),
         machine=machine.machine_id(found.device_id),
-        machine_bytes=memory.total,
+        machine_bytes=usable,
         version=__version__,
         protocol=PROTOCOL,
         measured_for="standard" if manifest is None else manifest.digest,
@@ -56,7 +56,7 @@ def measure(
         flops=found.flops,
         flops_spread=found.flops_spread,
         rows_ns=found.rows_ns,
-        room_bytes=memory.usable,
+        room_bytes=usable,
         runtime_bytes=found.runtime_bytes,
         workspace=Workspace(
             base_bytes=found.workspace_base,

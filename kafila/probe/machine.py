@@ -3,20 +3,11 @@
 import hashlib
 import platform
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from kafila import defaults
-
-
-@dataclass(frozen=True)
-class Memory:
-    """One memory that stages can live in: bytes in all, and what is there to use now."""
-
-    total: int
-    usable: int
 
 
 def machine_id(device: str) -> str:
@@ -38,15 +29,16 @@ def _serial() -> str:
     return f"{uuid.getnode():x}"
 
 
-def host_memory() -> Memory:
-    """RAM: what is available now, within the control group's limit, less the system's reserve."""
+def host_memory() -> int:
+    """RAM that members can use: what is available now, within the control group's limit, less the
+    system's reserve. One byte where there is none, which the planner then refuses by name."""
     ram = psutil.virtual_memory()
     total, usable = int(ram.total), int(ram.available)
     limit = _cgroup_limit()
     if limit is not None and limit < total:
         total, usable = limit, min(usable, limit - _cgroup_used())
     reserve = max(defaults.RESERVE_BYTES, int(total * defaults.RESERVE_SHARE))
-    return Memory(total, max(0, usable - reserve))
+    return max(1, usable - reserve)
 
 
 def _cgroup_limit() -> int | None:

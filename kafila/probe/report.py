@@ -80,7 +80,7 @@ class Report(Strict):
     machine: Words
     """Names the memory that the room is part of: equal for members that share one memory."""
     machine_bytes: Count
-    """How large that memory is."""
+    """What that memory can hold now for all members together, its reserve taken off."""
     version: Words
     protocol: Whole
     measured_for: Annotated[str, Field(pattern=r"^(standard|sha256:[0-9a-f]{64})$")]

@@ -80,6 +80,16 @@ def test_a_bad_file_is_one_line_and_status_4(
         assert err.count("\n") == 1
 
 
+def test_the_svg_is_written_though_nobody_reads_the_words(tmp_path: Path) -> None:
+    file = tmp_path / "plan.svg"
+    words = [sys.executable, "-m", "kafila", "explain", str(LAN), "--svg", str(file)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout
+        process.stdout.close()
+        process.wait(timeout=60)
+    assert ET.fromstring(file.read_text("utf-8")).tag.endswith("svg")
+
+
 def test_an_svg_that_cannot_be_written_is_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

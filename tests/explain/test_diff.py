@@ -101,9 +101,15 @@ def test_measurements_and_rooms() -> None:
     edited = member.model_copy(update={"room_bytes": 8 * 2**30, "measured": measured})
     ring = (THREE.ring[0], edited, THREE.ring[2])
     text = words(compare(THREE, fresh(THREE.model_copy(update={"ring": ring}))))
+    measured = measured.model_copy(update={"upload": 5 * 10**6, "flops": 2 * 10**12})
+    faster = edited.model_copy(update={"measured": measured})
+    ring = (THREE.ring[0], faster, THREE.ring[2])
+    text += words(compare(THREE, fresh(THREE.model_copy(update={"ring": ring}))))
     name = member.name
     assert f"{name}  room_bytes 12.00 GiB -> 8.00 GiB" in text
     assert f"{name}  measured.bandwidth 30.0 GB/s -> 60.0 GB/s" in text
+    assert f"{name}  measured.upload none -> 5.00 MB/s" in text
+    assert f"{name}  measured.flops 1.00 TFLOP/s -> 2.00 TFLOP/s" in text
     assert f"{name}  measured.rtt_us 1.00 ms -> 2.00 ms" in text
 
 
@@ -121,3 +127,14 @@ def test_what_is_not_known_has_no_figure() -> None:
     assert one.now_words == "not known"
     line = next(line for line in words(found).splitlines() if line.startswith("one user  "))
     assert line.endswith("not known")
+
+
+def test_rates_without_an_untimed_edge_are_at_best() -> None:
+    untimed = small(ANNA, BERT, report("cleo"), strategy="bottleneck")
+    found = {each.what: each for each in compare(THREE, untimed).effects}
+    text = words(compare(THREE, untimed))
+    line = next(line for line in text.splitlines() if line.startswith("one user  "))
+    assert line.endswith(" tok/s")
+    for what in ("one user", "one user, context full", "4 users together", "first token"):
+        assert found[what].now_words.startswith("at best ")
+        assert not found[what].was_words.startswith("at best ")

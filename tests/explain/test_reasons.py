@@ -3,8 +3,20 @@
 import pytest
 
 from kafila.explain.limits import limits
-from kafila.explain.reasons import Reason, head, network, network_share, reasons, relays, speed
+from kafila.explain.picture import picture
+from kafila.explain.reasons import (
+    Reason,
+    head,
+    network,
+    network_share,
+    reasons,
+    relays,
+    speed,
+    strategies,
+)
 from kafila.explain.ring import Ring
+from kafila.explain.svg import draw
+from kafila.explain.text import lines, plain
 from kafila.plan.figures import figures
 from kafila.plan.values import Choice
 from kafila.planfile import PlanFile, read
@@ -145,6 +157,40 @@ def test_the_head_is_explained() -> None:
     edited = EQUAL.model_copy(update={"notes": ()})
     assert head(edited).startswith("anna stands first in the file")
     assert head(small(ANNA).model_copy(update={"notes": ()})).startswith("anna is alone")
+
+
+def test_a_name_that_another_starts_with_is_not_taken_for_it() -> None:
+    notes = ("head: anna2, as asked", "head: anna.b; x", "head: anna, as asked")
+    assert head(EQUAL.model_copy(update={"notes": notes[:2]})).startswith("anna stands first")
+    assert head(EQUAL.model_copy(update={"notes": notes})).startswith("anna, as asked; as head")
+
+
+def test_rates_without_an_untimed_edge_are_at_best() -> None:
+    plan = small(ANNA, report("bert"))
+    assert speed(plan).count("at best ") == 4
+    assert "at best" not in speed(small(ANNA, BERT))
+    assert (strategies(plan) or "").count("gives one user at best ") == 2
+    assert "the edges from anna to bert and bert to anna were not timed" in why(plan, "warning")
+    shown = [what for what, _ in picture(plan).figures]
+    assert shown[:2] == ["one user, at best", "4 users together, at best"]
+
+
+def test_the_class_of_a_nat_is_shown_where_it_is_known() -> None:
+    hard = Nat(mapping="address-dependent", filtering="address-and-port-dependent")
+    blocked = Nat(mapping="unknown", filtering="unknown", blocked=True)
+    plan = small(ANNA, report("bert", nat=hard), report("c", nat=blocked), report("d", nat=None))
+    found = {station.name: station.nat for station in picture(plan).stations}
+    assert found == {
+        "anna": "permissive NAT",
+        "bert": "restrictive NAT",
+        "c": "UDP blocked",
+        "d": None,
+    }
+    text = plain(lines(picture(plan), 100))
+    drawn = draw(picture(plan))
+    for words in ("permissive NAT", "restrictive NAT", "UDP blocked"):
+        assert words in text
+        assert words in drawn
 
 
 def test_warnings_come_first_and_the_head_is_told_once() -> None:

@@ -8,6 +8,7 @@ from kafila.derive import recheck
 from kafila.explain.picture import Picture, picture
 from kafila.explain.text import DRAWN, LEAST_WIDTH, TYPED, glyphs_for, lines, plain
 from kafila.planfile import read
+from kafila.plantext import nat_words
 from tests.explain.plans import PLANS
 
 
@@ -21,8 +22,9 @@ def test_every_member_edge_and_reason_is_shown(path: Path) -> None:
     text = plain(lines(picture(recheck(plan).plan)))
     assert text == plain(lines(shown(path)))
     for member in plan.ring:
-        role = ", the head: " if member.name == plan.head else ": "
-        assert f"{member.name}{role}" in text
+        role = ", the head" if member.name == plan.head else ""
+        nat = f", {words}" if (words := nat_words(member.measured.nat)) else ""
+        assert f"{member.name}{role}{nat}: " in text
     assert text.count("compute ") == text.count("memory ") == len(plan.ring)
     edges = [member.edge for member in plan.ring if member.edge]
     assert text.count("↓") == max(0, len(edges) - 1)

@@ -68,7 +68,7 @@ def report(name: str, **changes: Any) -> files.Report:
         "platform": "cpu",
         "hardware": "a plausible processor",
         "machine": "machine of " + name,
-        "machine_bytes": 16 * 2**30,
+        "machine_bytes": 12 * 2**30,
         "version": "0.1.0",
         "protocol": 1,
         "measured_for": "standard",

@@ -168,9 +168,9 @@ def test_planned_or_refused_with_a_shortfall(blocks: int, specs: list[tuple[int,
 
 def test_members_of_one_machine_share_its_room() -> None:
     members = [
-        device("a", machine="m", machine_bytes=16, room_bytes=12),
-        device("b", machine="m", machine_bytes=16, room_bytes=12),
-        device("c", machine="m", machine_bytes=16, room_bytes=6),
+        device("a", machine="m", machine_bytes=12, room_bytes=12),
+        device("b", machine="m", machine_bytes=12, room_bytes=12),
+        device("c", machine="m", machine_bytes=12, room_bytes=6),
         device("d", machine="n", machine_bytes=16, room_bytes=12),
     ]
     shared, notes = share_rooms(members)
@@ -178,6 +178,24 @@ def test_members_of_one_machine_share_its_room() -> None:
     assert len(notes) == 1
     assert "a, b and c are on one machine" in notes[0]
     assert share_rooms(shared) == (shared, ())
+
+
+def test_the_least_that_was_measured_of_a_memory_is_what_it_holds() -> None:
+    members = [
+        device("a", machine="m", machine_bytes=12, room_bytes=12),
+        device("b", machine="m", machine_bytes=10, room_bytes=8),
+    ]
+    shared, _ = share_rooms(members)
+    assert [each.room_bytes for each in shared] == [6, 4]
+    assert share_rooms(shared) == (shared, ())
+
+
+def test_rooms_that_owners_lowered_are_no_bound_on_the_memory() -> None:
+    """Three of six each in a memory of twelve: four each, not two."""
+    members = [device(name, machine="m", machine_bytes=12, room_bytes=6) for name in "abc"]
+    shared, notes = share_rooms(members)
+    assert [each.room_bytes for each in shared] == [4, 4, 4]
+    assert len(notes) == 1
 
 
 def test_rooms_that_add_up_to_the_memory_stay_as_the_owner_wrote_them() -> None:

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from kafila import cli
-from kafila.planfile import parse, read
+from kafila.planfile import Strategies, parse, read
+from kafila.plantext import render
 from kafila.probe.report import write_probes
 from tests.plan.fleets import LAN, PLANFILES, probes, report
 
@@ -38,7 +39,7 @@ def test_reads_probes_yaml_by_itself(
     monkeypatch.chdir(tmp_path)
     code, out, err = kafila(capsys, "plan")
     assert (code, out) == (4, "")
-    assert err.startswith("kafila: probes.yaml: no such file")
+    assert err.startswith("kafila: probes.yaml: no such file; run kafila probe first")
     write_probes(probes("anna"), "probes.yaml")
     code, out, _ = kafila(capsys, "plan", "--context", 100, "--concurrency", 2)
     assert code == 0
@@ -85,6 +86,7 @@ def test_usage_errors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert kafila(capsys, "plan", "--context", "many")[0] == 2
     assert kafila(capsys, "plan", "--concurrency", "0")[0] == 2
     assert kafila(capsys, "plan", LAN, "--context", 50_000)[0] == 2
+    assert kafila(capsys, "plan", LAN, "--head-margin", "nan")[0] == 2
     write_probes(probes("anna", manifest=None), tmp_path / "p.yaml")
     code, _, err = kafila(capsys, "plan", tmp_path / "p.yaml")
     assert code == 2
@@ -189,6 +191,47 @@ def test_compare_puts_all_strategies_side_by_side(capsys: pytest.CaptureFixture[
     assert lines[-1].endswith("refused: bert short by 2.07 GiB")
     lone = kafila(capsys, "plan", world, "--compare", "--concurrency", 1)[1]
     assert "users" not in lone
+
+
+def test_untimed_edges_are_named_under_the_comparison(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_probes(probes("anna", "bert"), tmp_path / "p.yaml")
+    _, out, _ = kafila(capsys, "plan", tmp_path / "p.yaml", "--compare")
+    lines = out.splitlines()
+    assert lines[1].endswith("1 user, at best  4 users, at best")
+    assert lines[-1].startswith("the edges from anna to bert and bert to anna were not timed")
+
+
+def test_the_wrong_kind_of_file(capsys: pytest.CaptureFixture[str], plan_file: Path) -> None:
+    code, out, err = kafila(capsys, "plan", plan_file)
+    assert (code, out) == (4, "")
+    assert "this is a plan, not a report file" in err
+    for verb in ("check", "explain"):
+        code, out, err = kafila(capsys, verb, LAN)
+        assert (code, out) == (4, "")
+        assert "this is a report file, not a plan; kafila plan makes one from it" in err
+
+
+def test_the_same_file_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = kafila(capsys, "plan", LAN, LAN)
+    assert (code, out) == (4, "")
+    assert "the report of anna was given twice" in err
+
+
+def test_check_shows_values_as_the_file_has_them(
+    capsys: pytest.CaptureFixture[str], plan_file: Path
+) -> None:
+    plan = read(plan_file)
+    assert plan.predictions.strategies.load
+    predictions = plan.predictions.model_copy(
+        update={"strategies": Strategies(load=None, bottleneck=None)}
+    )
+    stale = plan.model_copy(update={"predictions": predictions, "warnings": ()})
+    plan_file.write_text(render(stale))
+    _, out, _ = kafila(capsys, "check", plan_file)
+    assert "predictions.strategies.load: null in the file, now {head: anna, token_us: " in out
+    assert 'warnings: none in the file, now ["this model fits lab alone: ' in out
 
 
 def test_what_if_options(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from kafila.derive import findings, plan_probes, recheck
 from kafila.errors import BadFile, UsageProblem
 from kafila.plan.make import Wishes
 from kafila.planfile import PlanFile, parse
-from kafila.plantext import render
+from kafila.plantext import render, summary
 from kafila.probe import report as files
 from kafila.reports import merge
 from tests.plan.fleets import key, manifest, probes, report
@@ -136,10 +136,45 @@ def test_groups_are_a_decision_that_is_kept() -> None:
 
 
 def test_rooms_of_one_machine_are_shared_after_an_edit_too() -> None:
-    shared = tuple(report(name, machine="m", room_bytes=7 * 2**30) for name in ("a", "b"))
+    memory = {"machine": "m", "machine_bytes": 14 * 2**30, "room_bytes": 7 * 2**30}
+    shared = tuple(report(name, **memory) for name in ("a", "b"))
     plan = plan_probes(probes(reports=shared), context=64, concurrency=1, wishes=PAPER)
     assert [member.room_bytes for member in plan.ring] == [7 * 2**30] * 2
     text = render(plan).replace(f"room_bytes: {7 * 2**30}", f"room_bytes: {10 * 2**30}")
     found = recheck(parse(text))
-    assert [member.room_bytes for member in found.plan.ring] == [5 * 2**30] * 2
-    assert found.notes == ("a and b are on one machine and share 10.00 GiB of room",)
+    assert [member.room_bytes for member in found.plan.ring] == [7 * 2**30] * 2
+    assert found.notes == ("a and b are on one machine and share 14.00 GiB of room",)
+
+
+def test_one_report_given_twice() -> None:
+    with pytest.raises(BadFile, match="the report of anna was given twice; name each file once"):
+        plan_probes(probes("anna", "bert", "anna"), context=64, concurrency=1)
+
+
+def test_untimed_edges_make_a_rate_the_best_there_can_be() -> None:
+    timed = tuple(report(name, rtt_us=1000) for name in ("anna", "bert"))
+    for third, gap in ((None, "the edges from bert to cleo and cleo to anna were"), (1000, None)):
+        reports = (*timed, report("cleo", rtt_us=third, pairs_us={}))
+        plan = plan_probes(probes(reports=reports), context=64, concurrency=2, wishes=PAPER)
+        told = [each for each in plan.warnings if "not timed" in each]
+        assert [each.startswith(gap or "-") for each in told] == ([True] if gap else [])
+        text, words = render(plan), summary(plan)
+        for line in ("token_us", "token_full_us", "shared_token_us", "first_token_us", "load"):
+            at = next(each for each in text.splitlines() if each.strip().startswith(f"{line}: "))
+            assert ("at best" in at) == bool(gap)
+        for start in ("predicted: one user ", "first token: ", "strategy load would give: "):
+            said = next(each for each in words.splitlines() if each.startswith(start))
+            assert said.startswith(f"{start}at best") == bool(gap)
+        assert recheck(plan).changes == ()
+
+
+def test_a_nats_class_stands_beside_it() -> None:
+    hard = files.Nat(mapping="address-dependent", filtering="address-and-port-dependent")
+    mixed = (report("anna"), report("bert", nat=hard), report("cleo", nat=None))
+    text = render(plan_probes(probes(reports=mixed), context=64, concurrency=1))
+    lines = [line for line in text.splitlines() if line.strip().startswith("nat: ")]
+    assert [line.partition("  # ")[2] for line in lines] == [
+        "permissive NAT",
+        "restrictive NAT",
+        "",
+    ]

@@ -1,6 +1,6 @@
 """Edge prices and what bytes on a slow uplink add, against figures worked out by hand."""
 
-from kafila.plan.edges import edge_us, edges_of, hops_us
+from kafila.plan.edges import edge_us, edges_of, hops_us, uplink_us
 from kafila.plan.values import Nat, Path
 from tests.plan.fleets import device, model
 
@@ -38,3 +38,10 @@ def test_the_uplink_is_not_used_within_a_site() -> None:
     assert hops_us(model(), [slow, device("b", nat=LAN)], ["direct"] * 2, 3) == (0, 0)
     inside = [device(name, upload=10**6, machine="m") for name in "ab"]
     assert hops_us(model(), inside, ["direct"] * 2, 3) == (0, 0)
+
+
+def test_the_busiest_uplink_is_the_slowest_that_is_used() -> None:
+    slow, fast = device("a", upload=10**6), device("b", upload=10**7)
+    assert uplink_us(model(), [slow, fast, device("c")], 3) == 6000
+    assert uplink_us(model(), [slow], 3) == 0
+    assert uplink_us(model(), [device("a"), device("b")], 3) == 0

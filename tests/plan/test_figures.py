@@ -60,7 +60,10 @@ def test_utilisation_is_the_average_over_the_slowest() -> None:
 
 
 def test_one_member_alone_that_is_faster_is_named() -> None:
-    members = [device("a", 100 * GB, rows_ns=ROWS), device("b", 400 * GB, rows_ns=ROWS)]
+    members = [
+        device("a", 100 * GB, rtt_us=0, rows_ns=ROWS),
+        device("b", 400 * GB, rtt_us=0, rows_ns=ROWS),
+    ]
     plan = make_plan(model(4), Load(1, 4), members, "a")
     assert plan.derived.warnings == (
         "this model fits b alone: 100.0 tok/s (4 users 400.0 tok/s) there, "
@@ -74,17 +77,17 @@ def test_one_member_alone_that_is_faster_is_named() -> None:
 
 def test_nobody_is_named_who_cannot_hold_the_model() -> None:
     members = [
-        device("a", 100 * GB, rows_ns=ROWS, room_bytes=3 * GB),
-        device("b", 400 * GB, rows_ns=ROWS, room_bytes=3 * GB),
+        device("a", 100 * GB, rtt_us=0, rows_ns=ROWS, room_bytes=3 * GB),
+        device("b", 400 * GB, rtt_us=0, rows_ns=ROWS, room_bytes=3 * GB),
     ]
     assert make_plan(model(4), ONE, members, "a").derived.warnings == ()
 
 
 def test_the_member_without_whom_the_ring_is_faster_is_named() -> None:
     members = [
-        device("a", 400 * GB, rows_ns=ROWS, room_bytes=3 * GB),
-        device("slow", 10 * GB, rows_ns=ROWS),
-        device("c", 400 * GB, rows_ns=ROWS, room_bytes=3 * GB),
+        device("a", 400 * GB, rtt_us=0, rows_ns=ROWS, room_bytes=3 * GB),
+        device("slow", 10 * GB, rtt_us=0, rows_ns=ROWS),
+        device("c", 400 * GB, rtt_us=0, rows_ns=ROWS, room_bytes=3 * GB),
     ]
     plan = make_plan(model(4), ONE, members, "a")
     assert plan.derived.warnings == (
@@ -98,9 +101,9 @@ def test_the_member_without_whom_the_ring_is_faster_is_named() -> None:
 
 def test_a_member_that_is_needed_is_not_advised_against() -> None:
     members = [
-        device("a", 400 * GB, room_bytes=3 * GB),
-        device("slow", 10 * GB),
-        device("c", 400 * GB, room_bytes=3 * GB),
+        device("a", 400 * GB, rtt_us=0, room_bytes=3 * GB),
+        device("slow", 10 * GB, rtt_us=0),
+        device("c", 400 * GB, rtt_us=0, room_bytes=3 * GB),
     ]
     assert make_plan(model(6), ONE, members, "a").derived.warnings == ()
 

@@ -48,6 +48,18 @@ def test_the_formula() -> None:
     assert choose_groups(4, times.__getitem__, lambda g: g in times) == 2
 
 
+def test_groups_do_not_hide_a_slow_uplink() -> None:
+    """Sixteen tokens of 2000 bytes take 2 ms each on the uplink, in any number of groups."""
+    ring = [device("a", rows_ns=FLAT, upload=10**6), device("b", rows_ns=FLAT)]
+    chain, load = model(2, block_bytes=GB // 100, kv_bytes=0), Load(1, 16)
+    times = {
+        groups: shared_token_us(chain, load, ring, (1, 1), lambda rows: rows * 2000.0, groups)
+        for groups in (1, 4, 16)
+    }
+    assert times == {1: 32_000 + 200, 4: 32_000, 16: 32_000}
+    assert choose_groups(16, lambda g: times.get(g, 1e9), lambda g: True) == 4
+
+
 def test_groups_that_need_more_slots_than_fit_are_not_chosen() -> None:
     """Five requests in two groups allocate six slots; here only five fit."""
     chain = model(8, kv_bytes=GB // 10)

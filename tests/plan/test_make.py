@@ -1,16 +1,18 @@
 """The whole pipeline on plain values."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafila.errors import NotAdmitted
+from kafila.plan.advice import untimed
 from kafila.plan.compare import STRATEGIES
 from kafila.plan.make import Wishes, make_plan
-from kafila.plan.values import Load, Strategy
-from tests.plan.fleets import GB, ONE, device, macs, model
+from kafila.plan.values import Load, Nat, Strategy
+from tests.plan.fleets import GB, ONE, RESTRICTIVE, device, macs, model
 
 PAPER = Wishes(strategy="bottleneck")
 
@@ -90,3 +92,84 @@ def test_predictions_grow_with_context_and_with_users() -> None:
     assert made.token_us == pytest.approx(40_000)
     assert made.token_full_us == pytest.approx(40_000 + 4 * 100)
     assert made.shared_token_us > made.token_full_us
+
+
+def test_a_plan_is_what_its_own_strategy_gives() -> None:
+    """Whatever was asked of its head, which a plan does not record."""
+    members = [device(name, speed * GB, rtt_us=0) for name, speed in (("a", 100), ("b", 400))]
+    chain = model(8, head_read_bytes=4 * GB)
+    for strategy in ("load", "bottleneck"):
+        for wishes in (Wishes(strategy, head="a"), Wishes(strategy, margin=0), Wishes(strategy)):
+            plan = make_plan(chain, Load(1, 2), members, "a", wishes)
+            made, derived = plan.predictions, plan.derived
+            own = derived.load_outlook if strategy == "load" else derived.bottleneck_outlook
+            assert made
+            assert own
+            assert own.head == plan.ring[0].device.name
+            assert (own.token_us, own.shared_token_us) == (made.token_us, made.shared_token_us)
+
+
+def test_a_forced_plan_has_no_outlook_for_its_strategy() -> None:
+    members = [device("a", room_bytes=2 * GB), device("b", room_bytes=GB)]
+    assert make_plan(model(8), ONE, members, "a", Wishes(force=True)).derived.load_outlook is None
+
+
+def test_the_best_for_one_user_and_the_best_for_all_are_each_named() -> None:
+    """One is quick alone and pays for every row, the other reads its weights once for all."""
+    members = [
+        device("quick", 400 * GB, rtt_us=0),
+        device("many", 300 * GB, rtt_us=0, rows_ns=((1, 100), (16, 100))),
+        device("slow", 10 * GB, rtt_us=10_000_000),
+    ]
+    plan = make_plan(model(4), Load(1, 4), members, "slow")
+    alone = [each for each in plan.derived.warnings if each.startswith("this model fits")]
+    assert [each.split()[3] for each in alone] == ["many", "quick"]
+    same = [device("a", 400 * GB, rtt_us=0), device("b", 10 * GB, rtt_us=10_000_000)]
+    assert len(make_plan(model(4), Load(1, 4), same, "b").derived.warnings) == 1
+
+
+def test_where_an_edge_was_not_timed_nobody_is_advised_against() -> None:
+    members = [device("a", 400 * GB), device("b", 10 * GB), device("c", 400 * GB)]
+    plan = make_plan(model(4), ONE, members, "a")
+    assert plan.derived.warnings == (
+        "the edges from a to b, b to c and c to a were not timed and count as nothing: "
+        "rates are at best",
+    )
+
+
+def test_a_ring_that_would_have_an_untimed_edge_is_not_advised() -> None:
+    """In the ring of four the two that face each other were not timed, and would be neighbours."""
+    faster = "without b this ring would be faster"
+    for across, advised in ((), False), ((("c", 0), ("d", 0)), True):
+        members = [
+            device("a", 400 * GB, room_bytes=3 * GB, pairs_us=(("b", 0), *across[:1])),
+            device("b", 10 * GB, pairs_us=(("c", 0), *across[1:])),
+            device("c", 400 * GB, room_bytes=3 * GB, pairs_us=(("d", 0),)),
+            device("d", 400 * GB, room_bytes=3 * GB, pairs_us=(("a", 0),)),
+        ]
+        plan = make_plan(model(6), ONE, members, "a")
+        assert untimed(plan.ring) is None
+        assert any(each.startswith(faster) for each in plan.derived.warnings) == advised
+
+
+def test_many_untimed_edges_still_make_a_line() -> None:
+    members = [device(f"{i:02}" + "x" * 61) for i in range(40)]
+    (gap,) = make_plan(model(40), ONE, members, members[0].name).derived.warnings
+    assert len(gap) < 2000
+    assert "and 34 more were not timed" in gap
+
+
+def test_an_unknown_nat_is_told_where_it_changes_an_edge() -> None:
+    def notes(*nats: Nat, **changes: Any) -> list[str]:
+        members = [
+            device(name, nat=nat, rtt_us=0, **changes)
+            for name, nat in zip("abc", nats, strict=False)
+        ]
+        return [each for each in make_plan(model(4), ONE, members, "a").notes if "NAT" in each]
+
+    told = ["the NAT of a is unknown and taken for the strictest"]
+    assert notes(Nat(), RESTRICTIVE) == told
+    assert notes(Nat(), Nat("endpoint-independent", "endpoint-independent")) == []
+    assert notes(Nat(), RESTRICTIVE, machine="one") == []
+    assert notes(Nat(blocked=True), Nat()) == []
+    assert notes(Nat(), Nat()) == ["the NAT of a and b is unknown and taken for the strictest"]

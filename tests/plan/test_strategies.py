@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from kafila.errors import UsageProblem
 from kafila.plan.admission import all_fit, fits_of
 from kafila.plan.compare import STRATEGIES, compare
-from kafila.plan.edges import hops_us
+from kafila.plan.edges import hops_us, sending_us
 from kafila.plan.figures import figures
 from kafila.plan.groups import shared_token_us
 from kafila.plan.make import Wishes, make_plan
 from kafila.plan.reach import paths_of
 from kafila.plan.strategies import Ground, decide
-from kafila.plan.values import Device, Load, Model
+from kafila.plan.values import Device, Figures, Load, Model, Order
 from tests.plan.fleets import GB, ONE, ORDINARY, PERMISSIVE, RESTRICTIVE, device, key, macs, model
 from tests.plan.test_partition import divisions
 
@@ -40,6 +40,8 @@ def quickest_of_all(chain: Model, load: Load, ring: tuple[Device, ...]) -> float
     )
 
 
+ORDERS: tuple[Order, ...] = ("cost", "relays")
+
 curves = st.sampled_from(
     [
         (),
@@ -60,7 +62,7 @@ def devices(draw: st.DrawFn) -> Device:
         rows_ns=draw(curves),
         nat=draw(st.sampled_from([PERMISSIVE, ORDINARY, RESTRICTIVE])),
         rtt_us=draw(st.sampled_from([0, 10_000, 90_000])),
-        upload=draw(st.sampled_from([None, 10**6])),
+        upload=draw(st.sampled_from([None, 10**5, 10**6])),
     )
 
 
@@ -94,6 +96,23 @@ def test_load_is_the_best_of_all_heads_groups_and_divisions(
 
 
 @settings(max_examples=150)
+@given(st.integers(3, 6), rings, st.integers(1, 20))
+def test_no_prediction_is_beyond_what_an_uplink_carries(
+    blocks: int, ring: tuple[Device, ...], concurrency: int
+) -> None:
+    """Whatever the division and the groups, each token of every request goes over every uplink."""
+    chain = model(blocks, kv_bytes=0)
+    roomy = [replace(each, room_bytes=10 * GB) for each in ring]
+    for row in compare(chain, Load(1, concurrency), roomy, ring[0].name):
+        placed = [stage.device for stage in row.plan.ring]
+        predictions = row.plan.predictions
+        assert predictions
+        for sender, after in zip(placed, (*placed[1:], placed[0]), strict=True):
+            least = sending_us(chain, sender, after, concurrency)
+            assert predictions.shared_token_us >= least * (1 - 1e-9)
+
+
+@settings(max_examples=150)
 @given(st.integers(3, 9), rings, st.integers(1, 8))
 def test_no_other_strategy_serves_all_users_faster(
     blocks: int, ring: tuple[Device, ...], concurrency: int
@@ -111,6 +130,22 @@ def test_no_other_strategy_serves_all_users_faster(
             assert mine
             assert theirs
             assert mine.shared_token_us * (1 - margin) <= theirs.shared_token_us + 0.01
+
+
+@settings(max_examples=100)
+@given(st.integers(3, 9), rings, st.integers(1, 8), st.booleans())
+def test_a_row_is_what_planning_by_its_strategy_gives(
+    blocks: int, ring: tuple[Device, ...], concurrency: int, timed: bool
+) -> None:
+    chain = model(blocks, head_read_bytes=GB, head_resident_bytes=GB // 2, kv_bytes=10**7)
+    members = ring if timed else (replace(ring[0], overhead_us=None), *ring[1:])
+    load, opener = Load(1, concurrency), ring[-1].name
+    for order in ORDERS:
+        for row in compare(chain, load, members, opener, Wishes(order=order)):
+            wishes = Wishes(strategy=row.strategy, order=order, force=True)
+            plan = make_plan(chain, load, members, opener, wishes)
+            assert row.plan == Figures(plan.ring, plan.predictions)
+            assert bool(row.short) == plan.forced
 
 
 def test_the_worked_fleet() -> None:
@@ -140,8 +175,8 @@ def test_table_four_columns() -> None:
 def test_load_on_the_ring_that_fills_is_bottleneck_where_batches_cost_their_rows() -> None:
     ring = [device(name, speed * GB, rows_ns=()) for name, speed in (("a", 100), ("b", 200))]
     load = Load(1, 2)
+    assert make_plan(model(9), load, ring, "a").groups == 2
     plans = {row.strategy: row.plan for row in compare(model(9), load, ring, "a")}
-    assert plans["load"].groups == 2
     counts = [len(stage.blocks) for stage in plans["load"].ring]
     assert counts == [len(stage.blocks) for stage in plans["bottleneck"].ring] == [3, 6]
 

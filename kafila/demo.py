@@ -171,11 +171,11 @@ def _head(plan: str) -> str:
 
 def _predicted(plan: str) -> str:
     """What the plan had said of one user, and why a model this small falls short of it."""
-    words = next(line for line in plan.splitlines() if line.startswith("  token_us:"))
+    line = next(line for line in plan.splitlines() if line.startswith("  token_us:"))
     return (
-        f"({words.partition('# ')[2]} was predicted from compute and round trips. Three processes "
-        "on one machine also pay\nabout half a millisecond a hop for QUIC, which a larger model "
-        "does not notice.)"
+        f"(The plan predicted {line.rpartition(': ')[2]} for one user, from compute and round "
+        "trips. Three processes on one\nmachine also pay about a millisecond a hop for QUIC and "
+        "for waking up, which a larger model does not notice.)"
     )
 
 

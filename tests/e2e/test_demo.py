@@ -45,6 +45,7 @@ def test_once(temporary: dict[str, str]) -> None:
     answer = talk.partition("model > ")[2]
     assert answer.startswith("Once upon a time")
     assert "tok/s round three processes" in answer
+    assert "The plan predicted" in answer
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -244,7 +244,11 @@ def test_a_probe_that_is_interrupted(tmp_path: Path, number: signal.Signals) -> 
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(2.5)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "h").glob("identity*")):  # the last step before it measures
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(1.5)
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")

@@ -128,7 +128,7 @@ def _write(path: Path, content: bytes, *, replace: bool = False) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
         if replace:
-            os.replace(temporary, path)  # noqa: PTH105
+            Path(temporary).replace(path)
         else:
             os.link(temporary, path)
     except FileExistsError:

@@ -22,11 +22,17 @@ class Family(Enum):
     STUN = "stun"
     CHECK = "check"
     CERTIFICATE = "certificate"
+    REFLECTION = "reflection"
+    RELAY = "relay"
+    BINDING = "binding"
     QUIC = "quic"
 
 
 _CHECK: Final = 0x08
 _CERTIFICATE: Final = 0x09
+REFLECTION: Final = 0x0A
+RELAY: Final = 0x0B
+BINDING: Final = 0x0C
 
 
 def family(datagram: bytes) -> Family | None:
@@ -38,7 +44,16 @@ def family(datagram: bytes) -> Family | None:
         return Family.QUIC
     if first <= 3:
         return Family.STUN
-    return {_CHECK: Family.CHECK, _CERTIFICATE: Family.CERTIFICATE}.get(first)
+    return _FAMILIES.get(first)
+
+
+_FAMILIES: Final = {
+    _CHECK: Family.CHECK,
+    _CERTIFICATE: Family.CERTIFICATE,
+    REFLECTION: Family.REFLECTION,
+    RELAY: Family.RELAY,
+    BINDING: Family.BINDING,
+}
 
 
 # --- path checks -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-peers lint goldens clean
+.PHONY: demo test test-peers lint natlab goldens clean
 
 demo: .venv/.run
 	$(BIN)/kafila demo $(if $(ONCE),--once)
@@ -23,6 +23,10 @@ lint: .venv/.dev
 # Compares with transformers itself; installs torch (gigabytes) into its own environment.
 test-peers: .venv-peers/.ready
 	.venv-peers/bin/python -m pytest -m peers
+
+# Real NATs in network namespaces (Linux, root, nftables); rewrites the tables in docs/nat.md.
+natlab: .venv/.dev
+	$(BIN)/python -m tools.natlab
 
 goldens: .venv-peers/.ready
 	.venv-peers/bin/python -m tools.make_goldens

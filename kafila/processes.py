@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -93,6 +93,11 @@ class Processes:
             raise KafilaError(f"{who} failed: {self._last_words(who)}")
         return out
 
+    def end(self, who: str) -> None:
+        """End one process as `stop` ends all."""
+        with _signals_wait():
+            _end([self._running.pop(who)])
+
     def check(self) -> None:
         """Raise if any process has ended by itself."""
         for who, process in self._running.items():
@@ -106,18 +111,7 @@ class Processes:
     def stop(self) -> None:
         """End all: politely, then by force. Signals that would end this early wait meanwhile."""
         with _signals_wait():
-            for process in self._running.values():
-                if process.poll() is None:
-                    process.terminate()
-            deadline = time.monotonic() + defaults.DEMO_STOP_SECONDS
-            for process in self._running.values():
-                try:
-                    process.wait(timeout=max(0.0, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-                if process.stdout:
-                    process.stdout.close()
+            _end(self._running.values())
             self._running.clear()
 
     def _last_words(self, who: str) -> str:
@@ -126,6 +120,21 @@ class Processes:
 
     def _log(self, who: str) -> Path:
         return self.folder / f"{who}.log"
+
+
+def _end(processes: Collection[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    deadline = time.monotonic() + defaults.DEMO_STOP_SECONDS
+    for process in processes:
+        try:
+            process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout:
+            process.stdout.close()
 
 
 @contextmanager

@@ -20,6 +20,18 @@ def seconds(time_us: float) -> str:
     return f"{time_us / 1e6:.1f} s" if time_us >= 1e6 else f"{time_us / 1000:.0f} ms"
 
 
+def duration(seconds: float) -> str:
+    """Seconds, as a person counts what takes long: `42 s`, `3 min`, `2 h 05 min`, `3 d 4 h`."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
 def rate(token_us: float, users: int = 1) -> str:
     """Tokens per second of `users` who each wait `token_us` for a token."""
     return f"{users * 1e6 / max(token_us, 1):.1f} tok/s"

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
@@ -48,7 +49,10 @@ def key_of(certificate: bytes) -> bytes:
     """
     if len(certificate) > MAX_CERTIFICATE:
         raise ValueError(f"a certificate of {len(certificate)} bytes is too long")
-    public = x509.load_der_x509_certificate(certificate).public_key()
+    try:
+        public = x509.load_der_x509_certificate(certificate).public_key()
+    except (x509.InvalidVersion, UnsupportedAlgorithm) as error:
+        raise ValueError(f"not a certificate of ours: {error}") from error
     if not isinstance(public, Ed25519PublicKey):
         raise ValueError("the certificate's key is not an Ed25519 key")
     return public.public_bytes(Encoding.Raw, PublicFormat.Raw)

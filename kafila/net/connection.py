@@ -15,9 +15,11 @@ from typing import Any, Final, Protocol
 from kafila.address import Address
 from kafila.defaults import CLOSE_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_REASON
 from kafila.errors import IdentityProblem, KafilaError, NetworkProblem
-from kafila.net.channels import Messages, frame, opening
+from kafila.net.carrier import tunnelled
+from kafila.net.channels import Messages, frame
 from kafila.net.handshake import LARGEST, ClientHandshake, ServerHandshake
 from kafila.net.inbox import Inbox, Reader
+from kafila.net.outbox import Outbox
 from kafila.net.quic import (
     HANDSHAKE_STREAM,
     Cause,
@@ -87,21 +89,17 @@ class Connection:
         self.address = address
         """Where the peer is now."""
         self.alpn = ""
-        self.unsent = 0
-        """About how many bytes wait to be sent (a retransmission counts as progress)."""
         self._shell = shell
         self._quic = quic
         self._handshake = handshake
-        self._limit = limit
-        self._channels = channels
         self._idle_timeout = idle_timeout
         self._on_opened: Callable[[Connection, KafilaError | None], None] | None = on_opened
         self._loop = asyncio.get_running_loop()
         self._state = _State.OPENING
         self._deadline: float | None = self._loop.time() + HANDSHAKE_TIMEOUT
         self._words = Messages(max(LARGEST, len(_GOODBYE) + 2 + MAX_REASON))
-        self._outgoing: dict[int, int] = {}
         self._inbox = Inbox(channels, limit, self._call)
+        self._outbox = Outbox(quic, channels, limit)
         self._goodbye: tuple[int, str] | None = None
         self._on_closed: Callable[[str], None] | None = None
         self._why: str | None = None
@@ -124,6 +122,11 @@ class Connection:
     def closed(self) -> bool:
         """Whether the connection carries nothing any more."""
         return self._state not in (_State.OPENING, _State.OPEN)
+
+    @property
+    def unsent(self) -> int:
+        """About how many bytes wait to be sent; 0 once it is closed."""
+        return self._outbox.unsent
 
     @property
     def on_message(self) -> Reader | None:
@@ -156,18 +159,7 @@ class Connection:
             raise NetworkProblem(
                 f"cannot send to {self.label}: {self._why or 'the connection is closed'}"
             )
-        if len(message) > self._limit:
-            raise ValueError(
-                f"a message of {len(message)} bytes, at most {self._limit} are allowed"
-            )
-        stream = self._outgoing.get(channel)
-        if stream is not None:
-            self._quic.send(stream, frame(message))
-        elif 0 <= channel < self._channels:
-            self._outgoing[channel] = self._quic.open_stream(opening(channel) + frame(message))
-        else:
-            raise ValueError(f"channel {channel}, there are {self._channels}")
-        self.unsent += len(message)
+        self._outbox.put(channel, message)
         self._shell.wake(self)
 
     async def close(self, reason: str = "") -> None:
@@ -192,6 +184,11 @@ class Connection:
         self._transmit(self._loop.time())
         self._finish()
 
+    @property
+    def tunnelled(self) -> bool:
+        """Whether it goes through TLS on TCP, since no UDP gets through."""
+        return tunnelled(self.address)
+
     # --- what the node calls -----------------------------------------------------------------
 
     def receive(self, datagram: bytes, source: Address, now: float) -> None:
@@ -212,6 +209,11 @@ class Connection:
         if self._state is not _State.CLOSED:
             self._transmit(now)
             self._arm(now)
+
+    def lost(self, why: str) -> None:
+        """End it without a goodbye: what carried it is gone."""
+        if self._state is not _State.CLOSED:
+            self._break(why)
 
     # --- time --------------------------------------------------------------------------------
 
@@ -264,7 +266,8 @@ class Connection:
             case Opened(alpn):
                 self.alpn = alpn
                 if isinstance(self._handshake, ClientHandshake):
-                    self._quic.send(HANDSHAKE_STREAM, frame(self._handshake.hello()))
+                    for message in self._handshake.opening():
+                        self._quic.send(HANDSHAKE_STREAM, frame(message))
             case Routed(cid):
                 self._shell.route(cid, self)
             case Unrouted(cid):
@@ -276,7 +279,9 @@ class Connection:
 
     def _hear(self, message: bytes) -> None:
         """Take a message of the handshake stream."""
-        if self._state is not _State.OPENING:
+        if self._state is _State.OPENING:
+            self._prove(message)
+        elif self._handshake.refusal is None:  # else: what was sent along with a refused HELLO
             if message[:1] != _GOODBYE or len(message) < 3:
                 raise ValueError("an unknown control message")
             self._goodbye = (
@@ -284,7 +289,8 @@ class Connection:
                 _plain(message[3:].decode(errors="ignore")),
             )
             self._hear_out()
-            return
+
+    def _prove(self, message: bytes) -> None:
         reply = self._handshake.receive(message)
         if reply is not None:
             self._quic.send(HANDSHAKE_STREAM, frame(reply))
@@ -339,10 +345,8 @@ class Connection:
 
     def _say_goodbye(self, reason: str) -> None:
         """End every channel and say how many there were: then the peer knows it has them all."""
-        head = _GOODBYE + len(self._outgoing).to_bytes(2)
+        head = _GOODBYE + self._outbox.end().to_bytes(2)
         self._quic.send(HANDSHAKE_STREAM, frame(head + _plain(reason).encode()[:MAX_REASON]))
-        for stream in self._outgoing.values():
-            self._quic.send(stream, b"", end=True)
 
     def _hear_out(self) -> None:
         """Go, if the peer has said goodbye and all it sent before is here."""
@@ -386,7 +390,7 @@ class Connection:
 
     def _finish(self) -> None:
         self._state = _State.CLOSED
-        self.unsent = 0
+        self._outbox.unsent = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -398,7 +402,7 @@ class Connection:
     def _transmit(self, now: float) -> None:
         datagrams = self._quic.datagrams(now)
         self._send(datagrams)
-        self.unsent = max(0, self.unsent - sum(len(datagram) for datagram, _ in datagrams))
+        self._outbox.gone(sum(len(datagram) for datagram, _ in datagrams))
 
     def _peer_address(self, source: Address) -> Hashable:
         """Return what QUIC takes for the peer's address: it follows a client that moves."""

@@ -5,10 +5,9 @@ in 4..15, which neither STUN (0..3) nor QUIC (64..255) uses. Every parser raises
 nothing else, for bytes it does not understand.
 """
 
-import hmac
 import struct
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Final
 
 from aioice import stun
@@ -28,7 +27,7 @@ class Family(Enum):
     QUIC = "quic"
 
 
-_CHECK: Final = 0x08
+CHECK: Final = 0x08
 _CERTIFICATE: Final = 0x09
 REFLECTION: Final = 0x0A
 RELAY: Final = 0x0B
@@ -48,87 +47,12 @@ def family(datagram: bytes) -> Family | None:
 
 
 _FAMILIES: Final = {
-    _CHECK: Family.CHECK,
+    CHECK: Family.CHECK,
     _CERTIFICATE: Family.CERTIFICATE,
     REFLECTION: Family.REFLECTION,
     RELAY: Family.RELAY,
     BINDING: Family.BINDING,
 }
-
-
-# --- path checks -----------------------------------------------------------------------------
-
-
-class CheckType(IntEnum):
-    """A PING asks whether datagrams arrive; a PONG says that this one did."""
-
-    PING = 1
-    PONG = 2
-
-
-@dataclass(frozen=True)
-class Check:
-    """A path check between the two ends of an edge.
-
-    `from_client` names the sender's end, so that a reflected PING is not taken for the peer's.
-    `size` is the length in bytes of the PING (which is padded to it), and of the PING that a PONG
-    answers: what arrived whole is what the path can carry.
-    """
-
-    type: CheckType
-    from_client: bool
-    protocol: int
-    edge: bytes
-    """8 bytes that name the edge to its two ends."""
-    transaction: bytes
-    """8 random bytes of the PING, returned by its PONG."""
-    plan: bytes
-    """The first 8 bytes of the sender's plan digest."""
-    size: int
-
-    def encode(self, key: bytes) -> bytes:
-        """Return the datagram, authenticated with the edge's `key`; a PING padded to `size`."""
-        head = _CHECK_HEAD.pack(
-            _CHECK,
-            self.type,
-            self.from_client,
-            self.protocol,
-            self.edge,
-            self.transaction,
-            self.plan,
-            self.size,
-        )
-        signed = head + _tag(key, head)
-        return signed.ljust(self.size, b"\0") if self.type is CheckType.PING else signed
-
-    @classmethod
-    def decode(cls, datagram: bytes) -> "Check":
-        """Parse a check without believing it: `authentic` comes next, once the edge is known."""
-        if len(datagram) < CHECK_SIZE or datagram[0] != _CHECK:
-            raise ValueError("not a check")
-        _, kind, end, protocol, edge, transaction, plan, size = _CHECK_HEAD.unpack_from(datagram)
-        if end > 1:
-            raise ValueError("a check comes from one of two ends")
-        check = cls(CheckType(kind), bool(end), protocol, edge, transaction, plan, size)
-        if len(datagram) != (size if check.type is CheckType.PING else CHECK_SIZE):
-            raise ValueError("the check's length is not the one it states")
-        return check
-
-
-_CHECK_HEAD: Final = struct.Struct("!BBBH8s8s8sH")
-_TAG_SIZE: Final = 16
-CHECK_SIZE: Final = _CHECK_HEAD.size + _TAG_SIZE
-"""Bytes of a PONG, and of a PING before its padding."""
-
-
-def _tag(key: bytes, head: bytes) -> bytes:
-    return hmac.digest(key, head, "sha256")[:_TAG_SIZE]
-
-
-def authentic(datagram: bytes, key: bytes) -> bool:
-    """Tell whether a decoded check carries the tag of the edge's `key`."""
-    head = datagram[: _CHECK_HEAD.size]
-    return hmac.compare_digest(datagram[_CHECK_HEAD.size : CHECK_SIZE], _tag(key, head))
 
 
 # --- certificates ----------------------------------------------------------------------------
@@ -209,10 +133,15 @@ def binding_answer(datagram: bytes, source: tuple[str, int]) -> bytes | None:
     return answer if len(answer) <= len(datagram) else None
 
 
-def binding_transaction(datagram: bytes) -> bytes | None:
-    """Return the transaction a Binding response belongs to; None: it is another message."""
+def binding_mapped(datagram: bytes) -> tuple[bytes, tuple[str, int]] | None:
+    """Return the transaction of a Binding response and the address that the server saw; None: it
+    is another message, or says no address."""
     message = _binding(datagram, stun.Class.RESPONSE)
-    return message.transaction_id if message else None
+    if message is None:
+        return None
+    attributes = message.attributes
+    seen = attributes.get("XOR-MAPPED-ADDRESS") or attributes.get("MAPPED-ADDRESS")
+    return (message.transaction_id, seen) if seen else None
 
 
 def _binding(datagram: bytes, message_class: stun.Class) -> stun.Message | None:

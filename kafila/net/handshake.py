@@ -10,11 +10,22 @@ that no peer writes on this machine's terminal.
                                       <-  CHALLENGE nonce          (or REFUSE)
     PROOF   signature                 ->
                                       <-  ACCEPT                   (or REFUSE)
+
+On an edge the client knows the server's nonce from its signed record: HELLO and PROOF go in one
+flight. A proof for another nonce (the server was started anew, its record is old) is answered by
+the CHALLENGE, once.
+
+Why a nonce that lives as long as its process is enough. **Replay**: a proof is worth something
+only to this server in this process, and nobody else ever holds it: it travels inside TLS to who
+proved this server's key, and that key is among the words that are signed, so that a server cannot
+pass it on. Whoever could replay it has the server's own key. A new process has a new nonce.
+**Reflection**: the words name server and client in this order, and a plan gives every edge one
+client, so that no proof comes back to its maker as another's. **A rendezvous that lies** about the
+nonce (the record is signed; it may be an old one) only has a proof made that this server rejects.
 """
 
 import os
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -103,6 +114,10 @@ LARGEST: Final = max(layout.size for layout in _KINDS)
 """Bytes of the largest message. HELLO and REFUSE keep their layout in every protocol version."""
 
 
+NONCE_SIZE: Final = 32
+"""Bytes of a server's nonce."""
+
+
 def _is(message: bytes, layout: struct.Struct) -> bool:
     return len(message) == layout.size and message[0] == _KINDS[layout]
 
@@ -115,21 +130,31 @@ def _signed(nonce: bytes, server_key: bytes, client_key: bytes, terms: Terms) ->
 
 
 class ClientHandshake:
-    """The client's side. Send `hello()`, then what `receive` returns, until accepted or refused."""
+    """The client's side. Send `opening()`, then what `receive` returns, until accepted or refused.
 
-    def __init__(self, identity: Identity, server_key: bytes, terms: Terms) -> None:
+    `nonce` is the server's where it is known beforehand (on an edge, from its record).
+    """
+
+    def __init__(
+        self, identity: Identity, server_key: bytes, terms: Terms, nonce: bytes | None = None
+    ) -> None:
         self.peer_key = server_key
         self.accepted = False
         self.refusal: Refusal | None = None
         self._identity = identity
         self._terms = terms
+        self._nonce = nonce
+        self._challenged = False
+        if nonce is not None and len(nonce) != NONCE_SIZE:
+            raise ValueError(f"a nonce has {NONCE_SIZE} bytes")
 
-    def hello(self) -> bytes:
-        """Return the first message."""
+    def opening(self) -> list[bytes]:
+        """Return the messages of the first flight."""
         terms = self._terms
-        return _HELLO.pack(
+        hello = _HELLO.pack(
             _KINDS[_HELLO], terms.protocol, self._identity.key, terms.session, terms.digest
         )
+        return [hello] if self._nonce is None else [hello, self._proof(self._nonce)]
 
     def receive(self, message: bytes) -> bytes | None:
         """Take the server's next message; return the reply if there is one.
@@ -137,10 +162,12 @@ class ClientHandshake:
         Raises ValueError for a message that is not due.
         """
         ours, key = self._terms, self._identity.key
-        if _is(message, _CHALLENGE):
+        if self.accepted or self.refusal is not None:
+            raise ValueError("the handshake is over")
+        if not self._challenged and _is(message, _CHALLENGE):
+            self._challenged = True
             _, nonce = _CHALLENGE.unpack(message)
-            signature = self._identity.sign(_signed(nonce, self.peer_key, key, ours))
-            return _PROOF.pack(_KINDS[_PROOF], signature)
+            return self._proof(nonce)
         if _is(message, _REFUSE):
             _, code, protocol, session, digest = _REFUSE.unpack(message)
             reason = Reason(code)
@@ -153,11 +180,16 @@ class ClientHandshake:
             return None
         raise ValueError("not the handshake message that is due")
 
+    def _proof(self, nonce: bytes) -> bytes:
+        words = _signed(nonce, self.peer_key, self._identity.key, self._terms)
+        return _PROOF.pack(_KINDS[_PROOF], self._identity.sign(words))
+
 
 class ServerHandshake:
     """The server's side. Send what `receive` returns, until accepted or refused.
 
-    `expected` is the client's key where it is known beforehand (on an edge, from the plan).
+    `expected` is the client's key where it is known beforehand (on an edge, from the plan), `nonce`
+    this process' own where clients know it (from this member's record).
     """
 
     def __init__(
@@ -165,7 +197,7 @@ class ServerHandshake:
         server_key: bytes,
         terms: Terms,
         expected: bytes | None,
-        random: Callable[[int], bytes] = os.urandom,
+        nonce: bytes | None = None,
     ) -> None:
         self.peer_key = b""
         """The client's key; proven once `accepted`."""
@@ -174,27 +206,37 @@ class ServerHandshake:
         self._server_key = server_key
         self._terms = terms
         self._expected = expected
-        self._nonce = random(32)
+        self._nonce = os.urandom(NONCE_SIZE) if nonce is None else nonce
+        self._challenges = nonce is None
+        self._challenged = False
 
-    def receive(self, message: bytes) -> bytes:
-        """Take the client's next message; return the reply.
+    def receive(self, message: bytes) -> bytes | None:
+        """Take the client's next message; return the reply if there is one.
 
         Raises ValueError for a message that is not due.
         """
+        if self.accepted or self.refusal is not None:
+            raise ValueError("the handshake is over")
         if not self.peer_key and _is(message, _HELLO):
             _, protocol, self.peer_key, session, digest = _HELLO.unpack(message)
             reason = self._objection(protocol, session, digest)
             if reason is not None:
                 return self._refuse(reason, protocol, session, digest)
-            return _CHALLENGE.pack(_KINDS[_CHALLENGE], self._nonce)
+            return self._challenge() if self._challenges else None
         if self.peer_key and _is(message, _PROOF):
             _, signature = _PROOF.unpack(message)
             words = _signed(self._nonce, self._server_key, self.peer_key, self._terms)
             if not verify(self.peer_key, signature, words):
+                if not self._challenged:
+                    return self._challenge()
                 return self._refuse(Reason.SIGNATURE, 0, b"", b"")
             self.accepted = True
             return _ACCEPT.pack(_KINDS[_ACCEPT])
         raise ValueError("not the handshake message that is due")
+
+    def _challenge(self) -> bytes:
+        self._challenged = True
+        return _CHALLENGE.pack(_KINDS[_CHALLENGE], self._nonce)
 
     def _objection(self, protocol: int, session: bytes, digest: bytes) -> Reason | None:
         if protocol != self._terms.protocol:

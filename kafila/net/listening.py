@@ -7,7 +7,7 @@ are first sent a Retry, and only who receives it gets further (RFC 9000 section 
 
 from collections.abc import Callable
 
-from kafila.address import Address
+from kafila.address import Address, format_address
 from kafila.defaults import (
     CONTROL_WINDOW,
     HALF_OPEN_PER_ADDRESS,
@@ -16,8 +16,10 @@ from kafila.defaults import (
     PATH_SIZES,
 )
 from kafila.errors import KafilaError
+from kafila.net.carrier import on_the_wire
 from kafila.net.connection import Connection, Shell
 from kafila.net.handshake import ServerHandshake, Terms
+from kafila.net.limits import site
 from kafila.net.quic import Destination, Engine, Retries
 
 
@@ -50,7 +52,7 @@ class Listeners:
         first = to.cid
         if to.token:
             proven = self._retries.first_cid(to, source, now)
-            if proven is None or self._crowd(source[0]) >= HALF_OPEN_PER_ADDRESS:
+            if proven is None or self._crowd(site(source[0])) >= HALF_OPEN_PER_ADDRESS:
                 return None
             first = proven
         elif len(self.half_open) >= MAX_HALF_OPEN // 2:
@@ -67,7 +69,7 @@ class Listeners:
             self._shell,
             quic,
             ServerHandshake(self._key, terms, expected=None),
-            label=f"the client at {source[0]}:{source[1]}",
+            label=f"the client at {format_address(on_the_wire(source))}",
             address=source,
             limit=MESSAGE_LIMIT,
             channels=1,
@@ -86,10 +88,10 @@ class Listeners:
         for connection in list(self.half_open):
             connection.abort("")
 
-    def _crowd(self, host: str) -> int:
-        """How many newcomers there are that proved to be at `host`: others may feign to be."""
+    def _crowd(self, place: str) -> int:
+        """How many newcomers there are that proved to be there: others may feign to be."""
         return sum(
-            proven and connection.address[0] == host
+            proven and site(connection.address[0]) == place
             for connection, proven in self.half_open.items()
         )
 

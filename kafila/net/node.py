@@ -1,42 +1,44 @@
-"""A node: one UDP socket and everything that shares it. The thin shell round the sans-IO parts.
+"""A node: its sockets and everything that shares them. The thin shell round the sans-IO parts.
 
-The socket carries STUN, path checks, certificate queries and every QUIC connection, told apart by
-the first byte (RFC 9443), so that the mapping a NAT keeps for one is the mapping of all. All
-pending datagrams are taken before anything is sent: a burst then costs one answer. Loop thread
-only.
+Every socket carries STUN, path checks, relay frames and QUIC, told apart by the first byte
+(RFC 9443), so that the mapping a NAT keeps for one is the mapping of all. All pending datagrams
+are taken before anything is sent: a burst then costs one answer. Loop thread only.
 """
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Sequence
 
 from kafila import PROTOCOL
 from kafila.address import Address, format_address
 from kafila.defaults import (
-    CONTROL_WINDOW,
     DIAL_TIMEOUT,
     EDGE_TIMEOUT,
     IDLE_TIMEOUT,
-    MESSAGE_LIMIT,
-    PATH_SIZES,
     STUN_TIMEOUT,
 )
-from kafila.errors import IdentityProblem, KafilaError, NetworkProblem
+from kafila.errors import NetworkProblem
 from kafila.net.approaches import Approaches
-from kafila.net.certificate import key_of
-from kafila.net.connection import Connection, forsake
+from kafila.net.carrier import Carrier, Reader
+from kafila.net.connection import Connection
+from kafila.net.connections import Connections
 from kafila.net.datagram import Family, family
+from kafila.net.dialling import Dial
 from kafila.net.edge import Edge, Peer
-from kafila.net.handshake import ClientHandshake, Terms
+from kafila.net.handshake import NONCE_SIZE, Terms
 from kafila.net.identity import Identity
 from kafila.net.listening import Listeners
+from kafila.net.punching import ORDINARY, Punch
 from kafila.net.queries import Queries
 from kafila.net.quic import Engine, destination
+from kafila.net.relay import Relayed
+from kafila.net.relaying import named_flow
+from kafila.net.sockets import Sockets
 from kafila.net.udp import Udp, resolve
-from kafila.words import short
 
 
-class Node:
-    """One UDP socket, its connections and edges. Make it with `open`, end it with `close`."""
+class Node(Connections):
+    """Sockets, their connections and edges. Make it with `open`, end it with `close`."""
 
     @classmethod
     async def open(
@@ -47,45 +49,78 @@ class Node:
         *,
         idle_timeout: float = IDLE_TIMEOUT,
     ) -> "Node":
-        """Bind the socket (port 0: any free one). A peer silent for `idle_timeout` s is gone.
+        """Bind the main sockets (port 0: any free one). 0.0.0.0 and :: are all interfaces, with
+        IPv4 and IPv6; any other host is that address alone. A peer silent for `idle_timeout` s is
+        gone.
 
         Raises NetworkProblem if the address or port cannot be had.
         """
-        return cls(identity, Udp(host, port), idle_timeout)
+        return cls(identity, host, port, idle_timeout)
 
-    def __init__(self, identity: Identity, udp: Udp, idle_timeout: float) -> None:
-        """Take over a bound socket."""
+    def __init__(self, identity: Identity, host: str, port: int, idle_timeout: float) -> None:
+        super().__init__()
         self.identity = identity
         self.protocol = PROTOCOL
         """The protocol version this node speaks."""
-        self._udp = udp
+        self.nonce = os.urandom(NONCE_SIZE)
+        """What the clients of its edges sign; new in each process."""
         self._idle_timeout = idle_timeout
-        self._loop = asyncio.get_running_loop()
         self._engine = Engine(identity, idle_timeout)
-        self._queries = Queries(udp, identity.certificate)
+        self._queries = Queries(identity.certificate)
         self._listeners = Listeners(self, self._engine, identity.key, idle_timeout)
-        self._approaches = Approaches(self, self._engine, udp, identity, idle_timeout)
-        self._connections: dict[Connection, set[bytes]] = {}
-        self._cids: dict[bytes, Connection] = {}
-        self._received: dict[Connection, None] = {}
-        self._awake: dict[Connection, None] = {}
-        udp.watch(self._readable)
+        self._approaches = Approaches(self, self._engine, identity, idle_timeout)
+        self._readers: list[Reader | None] = [None] * 256
+        self.on_family(Family.QUIC, self._quic)
+        self.on_family(Family.CHECK, self._approaches.check)
+        self.on_family(Family.STUN, self._queries.stun)
+        self.on_family(Family.CERTIFICATE, self._queries.certificates)
+        self.on_family(Family.RELAY, self._relayed)
+        self.on_family(Family.BINDING, self._relayed)
+        self.relays: dict[bytes, Reader] = {}
+        """Relayed flows, and who reads the datagrams that name them."""
+        self._sockets = Sockets(host, port, self.take, self.sever)
+
+    @property
+    def udp(self) -> Udp:
+        """The main socket: the IPv4 one where there is one."""
+        return self._sockets.udp
+
+    @property
+    def udp6(self) -> Udp | None:
+        """The main IPv6 socket; None: there is none."""
+        return self._sockets.udp6
 
     @property
     def address(self) -> Address:
-        """Where the socket is bound."""
-        return self._udp.address
+        """Where the main socket is bound."""
+        return self.udp.address
 
-    def local_candidates(self) -> list[Address]:
-        """Return the addresses of this socket on this machine's interfaces, best first."""
-        return self._udp.candidates()
+    @property
+    def tunnels(self) -> int:
+        """How many tunnels are open."""
+        return len(self._sockets.tunnels)
+
+    @property
+    def half_open(self) -> int:
+        """How many strangers are proving a key."""
+        return len(self._listeners.half_open)
+
+    def local_candidates(
+        self, reflexive: Sequence[Address] = (), udp: Udp | None = None
+    ) -> list[Address]:
+        """Return the addresses at which this node might be reached, best first.
+
+        `reflexive` are addresses at which others see it; `udp` is an IPv4 socket to be reached at
+        in place of the main one.
+        """
+        return self._sockets.candidates(reflexive, udp or self.udp)
 
     async def close(self) -> None:
-        """Close every connection, each peer told, and then the socket. Again: nothing."""
+        """Close every connection, each peer told, and then the sockets. Again: nothing."""
         self._approaches.close()
         self._listeners.close()
         await asyncio.gather(*(each.close() for each in list(self._connections)))
-        self._udp.close()
+        await self._sockets.close()
 
     # --- what users of a node need -----------------------------------------------------------
 
@@ -95,6 +130,14 @@ class Node:
         A listening node answers STUN requests and certificate queries too.
         """
         self._listeners.add(alpn, accept)
+        self._queries.answering = True
+
+    def accept_tunnels(self) -> None:
+        """Take datagrams inside TLS too, on TCP at the addresses and ports of the main sockets.
+
+        Raises NetworkProblem if one cannot be had.
+        """
+        self._sockets.accept_tunnels(self.identity)
 
     async def dial(
         self,
@@ -107,58 +150,13 @@ class Node:
         """Connect to a listening node at a host name or address; `server_key` is what it must
         prove (None: whatever it has, then in `peer_key`).
 
-        Raises IdentityProblem for another key or version, NetworkProblem for silence.
+        It goes over UDP, or through a tunnel if UDP is silent for TUNNEL_AFTER seconds. Raises
+        IdentityProblem for another key or version, NetworkProblem for silence.
         """
-        label = format_address(address)
-        target = await resolve(address)
-        opened: asyncio.Future[Connection] = self._loop.create_future()
-
-        def on_opened(connection: Connection, problem: KafilaError | None) -> None:
-            if not opened.done():
-                opened.set_exception(problem) if problem else opened.set_result(connection)
-
-        made: Connection | None = None
-        connection: Connection | None = None
-        try:
-            async with asyncio.timeout(timeout):
-                certificate = await self._queries.certificate_of(target)
-                key = key_of(certificate)
-                if server_key is not None and key != server_key:
-                    raise IdentityProblem(
-                        f"{label} has key {short(key)}, not the expected "
-                        f"{short(server_key)}: another machine, or its keys were made anew."
-                    )
-                quic = self._engine.connect(
-                    target,
-                    alpn=alpn,
-                    certificate=certificate,
-                    size=PATH_SIZES[0],
-                    window=CONTROL_WINDOW,
-                    now=self._loop.time(),
-                )
-                made = Connection(
-                    self,
-                    quic,
-                    ClientHandshake(self.identity, key, Terms(self.protocol)),
-                    label=label,
-                    address=target,
-                    limit=MESSAGE_LIMIT,
-                    channels=1,
-                    idle_timeout=self._idle_timeout,
-                    on_opened=on_opened,
-                )
-                connection = await opened
-            return connection
-        except TimeoutError:
-            raise NetworkProblem(
-                f"{label} does not answer after {timeout:g} s: is `kafila rendezvous` running "
-                "there, and does UDP reach it?"
-            ) from None
-        finally:
-            if connection is None:
-                forsake(opened)
-                if made is not None:
-                    made.abort("")
+        dial = Dial(
+            self, self._sockets, self._queries, self._engine, address, alpn, self._idle_timeout
+        )
+        return await dial.connection(server_key, timeout)
 
     async def round_trips(
         self, address: Address, samples: int, timeout: float = STUN_TIMEOUT
@@ -168,19 +166,24 @@ class Node:
         A sample that takes over `timeout` s is lost and left out. Raises NetworkProblem if all
         are, after three at the latest.
         """
-        target = await resolve(address)
-        measured: list[int] = []
-        for number in range(samples):
-            trip = await self._queries.round_trip(target, timeout)
-            if trip is not None:
-                measured.append(trip)
-            elif number >= 2 and not measured:
-                break
+        at = address if address in self._sockets.tunnels else (await resolve(address))[0]
+        measured = await self._queries.round_trips(self.carrier(at), at, samples, timeout)
         if not measured:
             raise NetworkProblem(
                 f"{format_address(address)} answers no STUN request: does UDP reach it?"
             )
         return measured
+
+    async def reflexive(
+        self, server: Address, *, udp: Udp | None = None, timeout: float = STUN_TIMEOUT
+    ) -> Address | None:
+        """Ask a STUN server (host name or address) how it sees a socket, the main one if None.
+
+        None: no answer in `timeout` s, or the server has no address of the socket's family.
+        """
+        udp = udp or self.udp
+        targets = [target for target in await resolve(server) if udp.reaches(target)]
+        return await self._queries.reflexive(udp, targets[0], timeout) if targets else None
 
     async def edge(
         self,
@@ -190,96 +193,98 @@ class Node:
         session: bytes,
         digest: bytes,
         timeout: float = EDGE_TIMEOUT,
+        relay: Relayed | None = None,
+        servers: Sequence[Address] = (),
+        punch: Punch = ORDINARY,
     ) -> Edge:
         """Connect with a neighbour that does the same, one of both as `client`.
 
-        `session` and `digest` (of the plan) are 32 bytes and must be the peer's too. Raises
-        IdentityProblem for another key, session, plan or version, NetworkProblem for silence.
+        `session` and `digest` (of the plan) are 32 bytes and must be the peer's too. `relay` is the
+        bound flow to it, with which the edge begins; `servers` say how a fresh socket is seen.
+        Raises IdentityProblem for another key, session, plan or version, NetworkProblem for
+        silence.
         """
         terms = Terms(self.protocol, session, digest)
-        return await self._approaches.edge(peer, terms, client=client, timeout=timeout)
+        return await self._approaches.edge(
+            peer,
+            terms,
+            client=client,
+            timeout=timeout,
+            relay=relay,
+            servers=servers,
+            punch=punch,
+        )
 
-    # --- the socket --------------------------------------------------------------------------
+    # --- carriers ----------------------------------------------------------------------------
 
-    def _readable(self) -> None:
-        """Take what is pending, then let connections act; what they send leaves with what their
-        readers send in this loop turn."""
-        now = self._loop.time()
-        for datagram, source in self._udp.drain():
-            self._dispatch(datagram, source, now)
-        received, self._received = self._received, {}
-        for connection in received:
-            connection.process(now)
-            self.wake(connection)
+    def open_socket(self, *, ipv6: bool = False, port: int = 0) -> Udp:
+        """Open one more socket beside the main one of its family (port 0: any free one).
 
-    def _dispatch(self, datagram: bytes, source: Address, now: float) -> None:
-        """Bring a datagram to its reader; what nobody understands is dropped."""
-        answering = bool(self._listeners)
-        try:
-            match family(datagram):
-                case Family.QUIC:
-                    self._quic(datagram, source, now)
-                case Family.CHECK:
-                    self._approaches.check(datagram, source)
-                case Family.STUN:
-                    self._queries.stun(datagram, source, answering=answering)
-                case Family.CERTIFICATE:
-                    self._queries.certificates(datagram, source, answering=answering)
-        except ValueError:
-            return
+        Connections with strangers do not go over it. Raises NetworkProblem if it cannot be had.
+        """
+        return self._sockets.open(ipv6=ipv6, port=port)
 
-    def _quic(self, datagram: bytes, source: Address, now: float) -> None:
-        approach = self._approaches.at(source)
+    def close_socket(self, udp: Udp) -> None:
+        """Close one that `open_socket` opened; again: nothing."""
+        self._sockets.forget(udp)
+
+    def carrier(self, address: Address) -> Carrier:
+        """Return what leads to an address: a main socket, or the tunnel that it stands for."""
+        return self._sockets.towards(address)
+
+    def on_family(self, kind: Family, reader: Reader) -> None:
+        """Have `reader` called, first and directly, with every datagram of this family."""
+        for first in range(256):
+            if family(bytes([first])) is kind:
+                self._readers[first] = reader
+
+    def take(self, carrier: Carrier, datagrams: Iterable[tuple[bytes, Address]]) -> None:
+        """Take what came over a carrier: datagrams, each with its source. Then let connections
+        act; what they send leaves with what their readers send in this loop turn."""
+        for datagram, source in datagrams:
+            self.dispatch(datagram, carrier, source)
+        self.process()
+
+    def dispatch(self, datagram: bytes, carrier: Carrier, source: Address) -> None:
+        """Bring a datagram to its reader; what nobody understands is dropped.
+
+        For readers of what is inside a datagram. What comes from elsewhere is for `take`.
+        """
+        reader = self._readers[datagram[0]] if datagram else None
+        if reader is not None:
+            try:
+                reader(datagram, carrier, source)
+            except ValueError:
+                return
+
+    def _quic(self, datagram: bytes, carrier: Carrier, source: Address) -> None:
+        approach = self._approaches.at(carrier, source)
+        connection: Connection | None = None
         if approach is not None:
-            connection: Connection | None = self._approaches.admit(approach, datagram, source)
-        else:
+            connection = self._approaches.admit(approach, carrier, datagram, source)
+        elif self._sockets.main(carrier):
             to = destination(datagram)
             connection = self._cids.get(to.cid)
             if connection is None and to.opens:
+                now = self._loop.time()
                 connection = self._listeners.take(to, source, Terms(self.protocol), now)
         if connection is not None:
-            connection.receive(datagram, source, now)
-            self._received[connection] = None
+            self.receive(connection, datagram, source)
 
-    # --- what connections need (connection.Shell) --------------------------------------------
+    def _relayed(self, datagram: bytes, carrier: Carrier, source: Address) -> None:
+        reader = self.relays.get(named_flow(datagram))
+        if reader is not None:
+            reader(datagram, carrier, source)
+
+    # --- what connections need, beside what Connections gives them ---------------------------
 
     def send(self, datagram: bytes, address: Address) -> None:
         """Send a datagram now."""
-        self._udp.send(datagram, address)
-
-    def wake(self, connection: Connection) -> None:
-        """Flush `connection` at the end of this loop turn."""
-        if not self._awake:
-            self._loop.call_soon(self._flush)
-        self._awake[connection] = None
-
-    def _flush(self) -> None:
-        """Let the connections that something happened to send."""
-        awake, self._awake = self._awake, {}
-        now = self._loop.time()
-        for connection in awake:
-            connection.flush(now)
-
-    def join(self, connection: Connection) -> None:
-        """Know a new connection."""
-        self._connections[connection] = set()
-
-    def route(self, cid: bytes, connection: Connection) -> None:
-        """Bring datagrams with this connection id to `connection` (an edge has its paths)."""
-        if not isinstance(connection, Edge):
-            self._cids[cid] = connection
-            self._connections[connection].add(cid)
-
-    def unroute(self, cid: bytes) -> None:
-        """Forget a connection id."""
-        connection = self._cids.pop(cid, None)
-        if connection is not None:
-            self._connections[connection].discard(cid)
+        self._sockets.towards(address).send(datagram, address)
 
     def release(self, connection: Connection) -> None:
         """Forget a connection."""
-        for cid in self._connections.pop(connection):
-            del self._cids[cid]
+        super().release(connection)
         self._listeners.forget(connection)
         if isinstance(connection, Edge):
-            self._approaches.retire(connection.approach)
+            self._approaches.release(connection)

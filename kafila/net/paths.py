@@ -1,91 +1,23 @@
-"""The paths of one edge and the checks that prove them: sans-IO, in virtual time.
+"""The state machine of one edge, below its QUIC: what carries it, and how that gets better.
 
-A path is a local socket and a remote address; it may carry the edge's QUIC once a PING of ours
-over it came back as a PONG with the edge's key (so the peer receives us, and we it, now). The QUIC
-connection above knows nothing of this: it talks to one constant address. Knows no sockets (a
-socket is an opaque value), no clock, no QUIC. All paths are direct here.
+Sans-IO, in virtual time. Feed it what arrives (`receive`) and the time (`poll` whenever `timer`
+says so); do what it returns. `used` and `carrying` say over which paths QUIC's datagrams go. The
+QUIC connection above knows nothing of this. See docs/wire.md for the states.
 """
 
+import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from ipaddress import IPv4Address
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from kafila.address import Address
-from kafila.defaults import (
-    MAX_CANDIDATES,
-    MAX_PATHS,
-    PATH_PATIENCE,
-    PATH_SIZES,
-    PING_AGAIN,
-    PING_AGAIN_MOST,
-    PING_FULL_ROUNDS,
-)
-from kafila.net.datagram import Check, CheckType, authentic
+from kafila.net.checks import Check, CheckType, Signer
+from kafila.net.path import Path
+from kafila.net.punching import ORDINARY, Punch
+from kafila.net.routes import DIRECTLY, Routes, Send, State
+from kafila.net.search import Action, Close, Gather, GatherMany, Search
 
-
-def edge_key(secret: bytes, key: bytes, peer_key: bytes) -> tuple[bytes, bytes]:
-    """Derive from the two members' X25519 secret (RFC 5869) the key that authenticates their
-    checks (32 bytes) and the name of their edge (8 bytes). Both ends get the same."""
-    info = b"kafila edge" + b"".join(sorted((key, peer_key)))
-    derived = HKDF(algorithm=SHA256(), length=40, salt=None, info=info).derive(secret)
-    return derived[:32], derived[32:]
-
-
-def reachable(candidates: Iterable[Address], own: Iterable[Address]) -> list[Address]:
-    """Keep the candidates worth a PING: IPv4 addresses of one host, at most MAX_CANDIDATES.
-
-    Loopback ones only if the peer is on this machine (it has a host in common with `own`) or has
-    no other: on another machine they would lead back to this one.
-    """
-    every = [(IPv4Address(host), port) for host, port in candidates if _usable(host, port)]
-    hosts = {host for host, _ in every if not host.is_loopback}
-    here = not hosts or hosts & {IPv4Address(host) for host, _ in own}
-    kept = [(str(host), port) for host, port in every if here or not host.is_loopback]
-    return kept[:MAX_CANDIDATES]
-
-
-def _usable(host: str, port: int) -> bool:
-    try:
-        address = IPv4Address(host)
-    except ValueError:
-        return False
-    broadcast = address.is_multicast or address.is_unspecified or address.packed[3] == 255
-    return not broadcast and 0 < port < 65536
-
-
-@dataclass(eq=False)
-class Path:
-    """One way to the peer. `size` and `rtt_us` are known once it is checked."""
-
-    kind: str
-    """`direct`: straight from socket to socket."""
-    socket: Any
-    address: Address
-    size: int = 0
-    """The largest datagram in bytes that came through; 0: none yet."""
-    rtt_us: int | None = None
-    """The shortest round trip of a check, in microseconds."""
-    _pings: dict[bytes, tuple[float, int]] = field(default_factory=dict, repr=False)
-    _rounds: int = field(default=0, repr=False)
-    _next: float = field(default=0.0, repr=False)
-
-    @property
-    def checked(self) -> bool:
-        """Whether the path may carry the edge's QUIC."""
-        return self.size > 0
-
-
-class Send(NamedTuple):
-    """A datagram to send from a socket to an address."""
-
-    socket: Any
-    address: Address
-    datagram: bytes
+__all__ = ["Action", "Close", "Gather", "GatherMany", "Mismatch", "PathChecks", "Send", "State"]
 
 
 class Mismatch(NamedTuple):
@@ -97,11 +29,7 @@ class Mismatch(NamedTuple):
 
 
 class PathChecks:
-    """The checks of one edge: CHECKING until a path is chosen (see docs/wire.md).
-
-    Feed it what arrives (`receive`) and the time (`poll` whenever `timer` says so); send what it
-    returns. `chosen` is the path to use, `mismatch` the reason why there will be none.
-    """
+    """One end of an edge. `mismatch`, once set, is the reason why there will be none."""
 
     def __init__(
         self,
@@ -112,139 +40,162 @@ class PathChecks:
         protocol: int,
         plan: bytes,
         now: float,
+        sockets: Mapping[int, Any],
+        own: Sequence[Address] = (),
+        candidates: Sequence[Address] = (),
+        relay: tuple[Any, Address] | None = None,
+        punch: Punch = ORDINARY,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self.paths: list[Path] = []
-        self.chosen: Path | None = None
+        """`sockets` are this node's main ones by IP version and `own` their addresses,
+        `candidates` the peer's, best first; `relay` is the relayed path's carrier and address."""
+        self._signer = Signer(key, edge, client, protocol, plan)
+        through = None if relay is None else Path("relayed", *relay)
+        self._routes = Routes(self._signer, through, random, now)
+        self._search = Search(
+            self._routes,
+            self._signer,
+            sockets=sockets,
+            own=own,
+            candidates=candidates,
+            punch=punch,
+            random=random,
+            now=now,
+        )
+        self._fallen = False
+        self.present = False
+        """Whether anything authentic ever came from the peer."""
         self.mismatch: Mismatch | None = None
-        self._key = key
-        self._edge = edge
-        self._client = client
-        self._protocol = protocol
-        self._plan = plan
-        self._now = now
-        self._random = random
-        self._decide_at: float | None = None
 
-    def add(self, socket: Any, candidates: Sequence[Address]) -> None:
-        """Try these addresses, best first, at the next `poll`; surplus ones are left out."""
-        for address in candidates:
-            if self.find(socket, address) is None and len(self.paths) < MAX_PATHS:
-                self.paths.append(Path("direct", socket, address, _next=self._now))
+    # --- what carries the edge ---------------------------------------------------------------
+
+    @property
+    def paths(self) -> list[Path]:
+        """Every path that is known."""
+        return self._routes.paths
+
+    @property
+    def used(self) -> Path | None:
+        """The path in use; None: there is none yet."""
+        return self._routes.used
+
+    @property
+    def relay(self) -> Path | None:
+        """The relayed path."""
+        return self._routes.relay
+
+    @property
+    def carrying(self) -> tuple[Path, ...]:
+        """The paths that take every datagram now: two while the one in use is suspect."""
+        return self._routes.carrying
+
+    @property
+    def state(self) -> State:
+        """What carries the edge."""
+        return self._routes.state
+
+    @property
+    def why(self) -> str:
+        """Why the path is not direct, in a clause; empty if it is."""
+        if self.state in DIRECTLY:
+            return ""
+        if self._search.vain == 0:
+            return "the direct path fell silent" if self._fallen else "looking for a direct path"
+        vain = self._search.vain
+        reason = self._search.punch.hopeless or "nothing came through"
+        return f"{reason}, {vain} {'try' if vain == 1 else 'tries'}"
 
     def find(self, socket: Any, address: Address) -> Path | None:
         """Return the path from `socket` to `address`, checked or not."""
-        for path in self.paths:
-            if path.socket is socket and path.address == address:
-                return path
-        return None
+        return self._routes.find(socket, address)
+
+    # --- what happens ------------------------------------------------------------------------
 
     def receive(
         self, datagram: bytes, check: Check, socket: Any, source: Address, now: float
-    ) -> list[Send] | None:
-        """Take a decoded check that names this edge; return what to send, None if it is forged.
+    ) -> list[Action] | None:
+        """Take a decoded check that names this edge; return what to do, None if it is forged.
 
         A PING is always answered, by a PONG that is never larger. A PING alone proves nothing
         (it may be a replay): its source only becomes one more path to check.
         """
-        if check.from_client is self._client or not authentic(datagram, self._key):
+        if not self._signer.genuine(datagram, check):
             return None
-        self._now = now
-        if check.type is CheckType.PONG:
-            self._answered(check, socket, source, now)
+        self.present = True
+        routes, search = self._routes, self._search
+        actions: list[Action] = []
+        path = routes.find(socket, source)
+        if check.type is CheckType.PING:
+            pong = self._signer.sign(CheckType.PONG, check.transaction, len(datagram))
+            actions.append(Send(socket, source, pong))
+            path = path or routes.discover(socket, source, search.round_of(socket), now)
+        if path is None or self.mismatch is not None:
+            return actions
+        search.heard(None if path is routes.relay else path.round, now)
+        path.met = True
+        if check.type is CheckType.PING:
+            actions += routes.wanted(path, now)
+        path.heard_at = now
+        match check.type:
+            case CheckType.PONG:
+                asked = routes.answered(path, check, now)
+                theirs = Mismatch(check.protocol, check.plan)
+                if asked is not None and theirs != (self._signer.protocol, self._signer.plan):
+                    self.mismatch = theirs
+                    return []
+                actions += asked or []
+            case CheckType.READY:
+                search.ready(check)
+            case CheckType.CALL:
+                search.called(check, now)
+        return actions + self.poll(now)
+
+    def over(self, path: Path, now: float) -> list[Action]:
+        """The peer sends QUIC over a path that is not the one in use here."""
+        if self.mismatch is not None:
             return []
-        pong = Check(
-            CheckType.PONG,
-            self._client,
-            self._protocol,
-            self._edge,
-            check.transaction,
-            self._plan,
-            len(datagram),
-        )
-        self.add(socket, [source])
-        return [Send(socket, source, pong.encode(self._key)), *self.wanted(socket, source, now)]
+        if path is self._routes.relay:
+            return self.poll(now) if self._routes.hint(now) else []
+        return [*self._routes.wanted(path, now)]
 
-    def wanted(self, socket: Any, source: Address, now: float) -> list[Send]:
-        """The peer uses this path: check it too, even if another is chosen here.
+    def busy(self, now: float) -> list[Action]:
+        """QUIC's datagrams go or come: the path in use is asked often. Say so twice a second."""
+        self._routes.busy(now)
+        return self.poll(now)
 
-        Its way to us is open right now, and what it sends over it is dropped until we know it.
-        """
-        path = self.find(socket, source)
-        if path is None or path.checked or self.mismatch is not None:
+    def update(self, candidates: Sequence[Address], now: float) -> list[Action]:
+        """A new record says where the peer is now: look there, unless there is a direct path."""
+        return self._search.update(candidates, now) + self.poll(now)
+
+    def gathered(
+        self, round_: int, socket: Any, candidates: Sequence[Address], now: float
+    ) -> list[Action]:
+        """The socket asked for by `Gather` is there (None: none is to be had); these addresses,
+        best first, lead to it."""
+        return self._search.gathered(round_, socket, candidates, now) + self.poll(now)
+
+    def gathered_many(self, round_: int, sockets: Sequence[Any], now: float) -> list[Action]:
+        """The sockets asked for by `GatherMany`."""
+        return self._search.gathered_many(round_, sockets, now) + self.poll(now)
+
+    # --- time --------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> list[Action]:
+        """Judge, choose, and do what is due."""
+        if self.mismatch is not None:
             return []
-        return self._ping(path, now) if path._rounds == 0 or now >= path._next else []
-
-    def poll(self, now: float) -> list[Send]:
-        """Send what is due and decide what is ripe."""
-        self._now = now
-        if self._decide_at is not None and now >= self._decide_at:
-            self._choose()
-        if self.chosen or self.mismatch:
-            return []
-        sends = []
-        for path in self.paths:
-            if not path.checked and now >= path._next:
-                sends += self._ping(path, now)
-        return sends
-
-    def settle(self) -> None:
-        """Choose now, if a path is checked: the peer has chosen and begins."""
-        if any(path.checked for path in self.paths):
-            self._choose()
+        state, used = self.state, self.used
+        self._routes.settle(now)
+        if used is not None and state in DIRECTLY and self.state not in DIRECTLY:
+            self._fallen = True
+            self._search.fell(used, now)
+        actions = self._search.poll(now)
+        actions += self._routes.poll(now)
+        return actions
 
     def timer(self) -> float | None:
         """Return when to `poll` next; None: not before something arrives."""
-        if self.chosen or self.mismatch:
+        if self.mismatch is not None:
             return None
-        times = [path._next for path in self.paths if not path.checked]
-        if self._decide_at is not None:
-            times.append(self._decide_at)
-        return min(times, default=None)
-
-    def _ping(self, path: Path, now: float) -> list[Send]:
-        """Send one round of PINGs: every size at first, later only the one that must pass."""
-        sizes = PATH_SIZES if path._rounds < PING_FULL_ROUNDS else PATH_SIZES[:1]
-        sends = []
-        for size in sizes:
-            transaction = self._random(8)
-            path._pings[transaction] = (now, size)
-            ping = Check(
-                CheckType.PING,
-                self._client,
-                self._protocol,
-                self._edge,
-                transaction,
-                self._plan,
-                size,
-            )
-            sends.append(Send(path.socket, path.address, ping.encode(self._key)))
-        while len(path._pings) > 8 * len(PATH_SIZES):
-            del path._pings[next(iter(path._pings))]
-        path._next = now + min(PING_AGAIN * 2**path._rounds, PING_AGAIN_MOST)
-        path._rounds = min(path._rounds + 1, 32)
-        return sends
-
-    def _answered(self, check: Check, socket: Any, source: Address, now: float) -> None:
-        """Take an authentic PONG: it counts only for a PING of ours over the same path."""
-        path = self.find(socket, source)
-        sent = path._pings.pop(check.transaction, None) if path else None
-        if path is None or sent is None or sent[1] != check.size:
-            return
-        if (check.protocol, check.plan) != (self._protocol, self._plan):
-            self.mismatch = Mismatch(check.protocol, check.plan)
-            return
-        rtt_us = round((now - sent[0]) * 1e6)
-        path.rtt_us = rtt_us if path.rtt_us is None else min(path.rtt_us, rtt_us)
-        path.size = max(path.size, check.size)
-        if self.chosen is path or path.size == PATH_SIZES[-1]:
-            self._choose()
-        elif self._decide_at is None:
-            self._decide_at = now + PATH_PATIENCE
-
-    def _choose(self) -> None:
-        """Settle on the checked path with the shortest round trip; once chosen, it stays."""
-        if self.chosen is None:
-            checked = [path for path in self.paths if path.checked]
-            self.chosen = min(checked, key=lambda path: path.rtt_us or 0)
-        self._decide_at = None
+        due = min(self._routes.timer(), self._search.timer())
+        return None if due == math.inf else due

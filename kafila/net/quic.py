@@ -8,6 +8,7 @@ handshake above proves in-band). No socket, no clock, no asyncio.
 import contextlib
 import dataclasses
 import hmac
+import itertools
 import logging
 import os
 import struct
@@ -30,6 +31,7 @@ from aioquic.tls import AlertDescription
 
 from kafila.address import Address
 from kafila.defaults import HANDSHAKE_TIMEOUT, PATH_SIZES
+from kafila.net import recovery
 from kafila.net.certificate import SERVER_NAME, pem
 from kafila.net.identity import Identity
 
@@ -164,6 +166,7 @@ class Quic:
     """One QUIC connection: bytes, events and `now` in, datagrams and events out."""
 
     def __init__(self, connection: QuicConnection, cids: list[bytes], window: int) -> None:
+        recovery.prepare(connection)
         self._connection = connection
         self._window = window
         self._delivered = 0
@@ -180,21 +183,15 @@ class Quic:
         The engine keeps room for all up to the furthest byte, and lets the peer go further the
         further it went: a few bytes, each at the end of the window, would take all memory.
         """
-        while (event := self._connection.next_event()) is not None:
-            match event:
-                case events.StreamDataReceived():
-                    self._delivered += len(event.data)
-                    yield Received(event.stream_id, event.data, event.end_stream)
-                case events.ConnectionIdIssued():
-                    yield Routed(event.connection_id)
-                case events.ConnectionIdRetired():
-                    yield Unrouted(event.connection_id)
-                case events.HandshakeCompleted():
-                    yield Opened(event.alpn_protocol or "")
-                case events.StreamReset() | events.StopSendingReceived():
-                    yield Reset(event.stream_id)
-                case events.ConnectionTerminated():
-                    yield Terminated(_cause(event), event.reason_phrase)
+        happened = iter(self._connection.next_event, None)
+        for stream, group in itertools.groupby(happened, _stream):
+            if stream is None:
+                yield from filter(None, map(_event, group))
+            else:  # a burst of pieces is one to whoever puts messages together
+                pieces = [piece for piece in group if isinstance(piece, events.StreamDataReceived)]
+                data = b"".join(piece.data for piece in pieces)
+                self._delivered += len(data)
+                yield Received(stream, data, pieces[-1].end_stream)
         ahead = self._connection._local_max_data.used - self._delivered  # nothing public tells
         if ahead > 2 * self._window:
             raise ValueError(f"it sent {ahead} bytes behind a gap")
@@ -214,6 +211,20 @@ class Quic:
         """Ask for a sign of life."""
         self._connection.send_ping(0)
 
+    def resize(self, size: int) -> None:
+        """Make datagrams of at most `size` bytes (from 1200) from now on."""
+        recovery.resize(self._connection, size)
+
+    def moved(self, size: int, rtt: float, now: float) -> None:
+        """Datagrams take another path from now on, of this largest size and round trip in s.
+
+        What was learnt of the old path does not hold: its round trip, its window and, after it
+        died, seconds of back-off (RFC 9000 section 9.4). What is on its way there goes again at
+        once, and so does a ping.
+        """
+        recovery.move(self._connection, size, rtt, now)
+        self.ping()
+
     def close(self, reason: str) -> None:
         """End the connection now; what the peer has not received is lost."""
         self._connection.close(reason_phrase=reason)
@@ -229,6 +240,26 @@ class Quic:
     def handle_timer(self, now: float) -> None:
         """Act on a due timer: retransmit, or give the connection up."""
         self._connection.handle_timer(now)
+
+
+def _stream(event: events.QuicEvent) -> int | None:
+    """Which stream an event brings bytes of."""
+    return event.stream_id if isinstance(event, events.StreamDataReceived) else None
+
+
+def _event(event: events.QuicEvent) -> Event | None:
+    match event:
+        case events.ConnectionIdIssued():
+            return Routed(event.connection_id)
+        case events.ConnectionIdRetired():
+            return Unrouted(event.connection_id)
+        case events.HandshakeCompleted():
+            return Opened(event.alpn_protocol or "")
+        case events.StreamReset() | events.StopSendingReceived():
+            return Reset(event.stream_id)
+        case events.ConnectionTerminated():
+            return Terminated(_cause(event), event.reason_phrase)
+    return None
 
 
 def _cause(event: events.ConnectionTerminated) -> Cause:
@@ -249,7 +280,7 @@ class Engine:
         self._client = QuicConfiguration(
             supported_versions=list(_VERSIONS),
             connection_id_length=_CID_LENGTH,
-            congestion_control_algorithm="cubic",
+            congestion_control_algorithm=recovery.ALGORITHM,
             idle_timeout=idle_timeout,
             server_name=SERVER_NAME,
         )

@@ -28,8 +28,10 @@ async def node(
     """Open a node of a name on loopback; closed at the end."""
     opened = []
 
-    async def open_node(name: str, idle_timeout: float = 15.0, port: int = 0) -> Node:
-        opened.append(await Node.open(identity(name), "127.0.0.1", port, idle_timeout=idle_timeout))
+    async def open_node(
+        name: str, idle_timeout: float = 15.0, port: int = 0, host: str = "127.0.0.1"
+    ) -> Node:
+        opened.append(await Node.open(identity(name), host, port, idle_timeout=idle_timeout))
         return opened[-1]
 
     yield open_node
@@ -40,7 +42,8 @@ async def node(
 def peer(name: str, at: Node, identity: Identity | None = None) -> Peer:
     """Describe the node `at` as a plan does; `identity`: as if it had these keys."""
     who = identity or at.identity
-    return Peer(name, who.key, who.exchange_key, who.certificate, at.local_candidates())
+    places = at.local_candidates()
+    return Peer(name, who.key, who.exchange_key, who.certificate, places, at.nonce)
 
 
 class Inbox:

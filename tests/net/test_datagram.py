@@ -10,56 +10,17 @@ from hypothesis import strategies as st
 
 from kafila.defaults import CERTIFICATE_QUERY_SIZE, MAX_CERTIFICATE
 from kafila.net.datagram import (
-    CHECK_SIZE,
     CertificateAnswer,
     CertificateQuery,
-    Check,
-    CheckType,
     Family,
-    authentic,
     binding_answer,
+    binding_mapped,
     binding_request,
-    binding_transaction,
     decode_certificate,
     family,
 )
 
-KEY = b"k" * 32
 eight = st.binary(min_size=8, max_size=8)
-checks = st.builds(
-    Check,
-    type=st.sampled_from(CheckType),
-    from_client=st.booleans(),
-    protocol=st.integers(0, 65535),
-    edge=eight,
-    transaction=eight,
-    plan=eight,
-    size=st.integers(CHECK_SIZE, 9000),
-)
-
-
-@given(checks)
-def test_checks_return_as_they_were(check: Check) -> None:
-    datagram = check.encode(KEY)
-    assert Check.decode(datagram) == check
-    assert authentic(datagram, KEY)
-    assert not authentic(datagram, b"x" * 32)
-    assert len(datagram) == (check.size if check.type is CheckType.PING else CHECK_SIZE)
-    assert family(datagram) is Family.CHECK
-
-
-@given(checks, st.data())
-def test_a_changed_check_is_not_authentic(check: Check, data: st.DataObject) -> None:
-    datagram = bytearray(check.encode(KEY))
-    where = data.draw(st.integers(0, CHECK_SIZE - 1))
-    datagram[where] ^= data.draw(st.integers(1, 255))
-    assert not authentic(bytes(datagram), KEY)
-
-
-def test_a_cut_ping_is_no_check() -> None:
-    ping = Check(CheckType.PING, True, 1, b"e" * 8, b"t" * 8, b"p" * 8, 1200).encode(KEY)
-    with pytest.raises(ValueError, match="length"):
-        Check.decode(ping[:-1])
 
 
 @given(eight, st.binary(min_size=1, max_size=MAX_CERTIFICATE))
@@ -81,8 +42,7 @@ def test_stun_answers_are_never_larger_than_requests(source: tuple[str, int]) ->
     answer = binding_answer(request, source)
     assert answer is not None
     assert len(answer) <= len(request)
-    assert binding_transaction(answer) == b"t" * 12
-    assert stun.parse_message(answer).attributes["XOR-MAPPED-ADDRESS"] == source
+    assert binding_mapped(answer) == (b"t" * 12, source)
     assert family(request) is family(answer) is Family.STUN
 
 
@@ -95,14 +55,30 @@ def test_a_stun_answer_is_not_answered() -> None:
     answer = binding_answer(binding_request(b"t" * 12), ("203.0.113.7", 4710))
     assert answer is not None
     assert binding_answer(answer, ("203.0.113.7", 4710)) is None
-    assert binding_transaction(binding_request(b"t" * 12)) is None
+    assert binding_mapped(binding_request(b"t" * 12)) is None
+
+
+def test_old_and_terse_stun_servers() -> None:
+    def answer(attributes: dict[str, tuple[str, int]]) -> bytes:
+        response = (stun.Method.BINDING, stun.Class.RESPONSE, b"t" * 12)
+        return bytes(stun.Message(*response, attributes))
+
+    seen = ("203.0.113.7", 4710)
+    assert binding_mapped(answer({"MAPPED-ADDRESS": seen})) == (b"t" * 12, seen)
+    assert binding_mapped(answer({})) is None
 
 
 def test_the_first_byte_decides() -> None:
     readers = [family(bytes([first])) for first in range(256)]
     assert readers[:4] == [Family.STUN] * 4
     assert readers[64:] == [Family.QUIC] * 192
-    own = {8: Family.CHECK, 9: Family.CERTIFICATE}
+    own = {
+        8: Family.CHECK,
+        9: Family.CERTIFICATE,
+        10: Family.REFLECTION,
+        11: Family.RELAY,
+        12: Family.BINDING,
+    }
     assert readers[4:64] == [own.get(first) for first in range(4, 64)]
     assert family(b"") is None
 
@@ -120,7 +96,7 @@ stunlike = st.lists(attribute, max_size=4).map(
 
 @given(st.one_of(st.binary(max_size=1500), stunlike))
 def test_garbage_raises_only_value_errors(garbage: bytes) -> None:
-    for parse in (Check.decode, decode_certificate, binding_transaction):
+    for parse in (decode_certificate, binding_mapped):
         with contextlib.suppress(ValueError):
             parse(garbage)
     with contextlib.suppress(ValueError):

@@ -139,7 +139,11 @@ async def test_a_lossy_wire_loses_no_message(node: Open, monkeypatch: pytest.Mon
         return maybe
 
     for each in (anna, bert):
-        monkeypatch.setattr(each._udp, "send", lossy(each._udp.send))
+        send = lossy(each.udp.send)
+        monkeypatch.setattr(each.udp, "send", send)
+        monkeypatch.setattr(
+            each.udp, "send_all", lambda burst, to, send=send: [send(one, to) for one in burst]
+        )
     first, second = await join(anna, bert, timeout=20)
     inbox = Inbox(second)
     sent = [os.urandom(20_000) for _ in range(10)]
@@ -400,11 +404,11 @@ from kafila.net.edge import Peer
 from kafila.net.identity import Identity
 from kafila.net.node import Node
 
-async def main(home, name, key, exchange_key, certificate, port):
+async def main(home, name, key, exchange_key, certificate, port, nonce):
     node = await Node.open(Identity.load_or_create(Path(home)), "127.0.0.1")
     print(node.address[1], flush=True)
     peer = Peer(name, *map(bytes.fromhex, (key, exchange_key, certificate)),
-                [("127.0.0.1", int(port))])
+                [("127.0.0.1", int(port))], bytes.fromhex(nonce))
     edge = await node.edge(peer, client=True, session=b"s" * 32, digest=b"d" * 32)
     edge.on_message = edge.send
     await asyncio.sleep(60)
@@ -425,12 +429,20 @@ async def test_a_killed_peer_is_noticed(node: Open, identity: Make, tmp_path: Pa
         bert.identity.exchange_key.hex(),
         bert.identity.certificate.hex(),
         str(bert.address[1]),
+        bert.nonce.hex(),
         stdout=asyncio.subprocess.PIPE,
     )
     try:
         assert process.stdout is not None
         port = int(await process.stdout.readline())
-        to_anna = Peer("anna", anna.key, anna.exchange_key, anna.certificate, [("127.0.0.1", port)])
+        to_anna = Peer(
+            "anna",
+            anna.key,
+            anna.exchange_key,
+            anna.certificate,
+            [("127.0.0.1", port)],
+            bytes(32),
+        )
         edge = await bert.edge(to_anna, client=False, session=SESSION, digest=DIGEST)
         edge.send(0, b"echo")
         assert await Inbox(edge).wait_for(1) == [(0, b"echo")]

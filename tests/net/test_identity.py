@@ -60,6 +60,20 @@ def test_garbage_is_no_certificate(garbage: bytes) -> None:
         key_of(garbage)
 
 
+def test_a_certificate_of_an_unheard_of_kind_is_an_error_like_any_other(
+    identity: Callable[[str], Identity],
+) -> None:
+    anna = identity("anna")
+    before, algorithm, after = anna.certificate.rpartition(b"\x06\x03\x2b\x65\x70\x03\x21")
+    unknown_key = before + b"\x06\x03\x00\x65\x70\x03\x21" + after
+    unknown_version = anna.certificate.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x07", 1)
+    assert algorithm
+    for certificate in (unknown_key, unknown_version):
+        assert certificate != anna.certificate
+        with pytest.raises(ValueError, match="not a certificate of ours"):
+            key_of(certificate)
+
+
 def test_keys_open_to_others_are_refused(tmp_path: Path) -> None:
     Identity.load_or_create(tmp_path)
     (tmp_path / "identity.pem").chmod(0o644)

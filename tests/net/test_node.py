@@ -20,9 +20,9 @@ from kafila.defaults import (
     MESSAGE_LIMIT,
 )
 from kafila.errors import IdentityProblem, NetworkProblem
-from kafila.net.candidates import host_candidates
 from kafila.net.connection import Connection
 from kafila.net.datagram import CertificateQuery, binding_request
+from kafila.net.handshake import Terms
 from kafila.net.identity import Identity
 from kafila.net.node import Node
 from kafila.net.quic import Destination, Engine, Quic, Retries
@@ -245,17 +245,9 @@ async def test_nobody_there(node: Open) -> None:
             await client.dial(silent.getsockname(), alpn=ALPN, timeout=0.3)
         with pytest.raises(NetworkProblem, match="answers no STUN"):
             await client.round_trips(silent.getsockname(), samples=5, timeout=0.05)
-    for host in ("no.such.host.invalid", "a..b", "::1"):
+    for host in ("no.such.host.invalid", "a..b"):
         with pytest.raises(NetworkProblem, match="not a known host"):
             await client.dial((host, 1), alpn=ALPN)
-
-
-async def test_ipv6_is_refused_in_words(node: Open, identity: Make) -> None:
-    client = await node("client")
-    with pytest.raises(NetworkProblem, match="IPv6 is not supported yet"):
-        await client.dial(("::1", 4710), alpn=ALPN)
-    with pytest.raises(NetworkProblem, match="IPv6 is not supported yet"):
-        await Node.open(identity("other"), "::1")
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536, 99999])
@@ -321,7 +313,7 @@ async def test_a_silent_peer_is_given_up(node: Open) -> None:
     server, client = await node("server"), await node("client", idle_timeout=0.5)
     server.listen(ALPN, echo)
     connection = await client.dial(server.address, alpn=ALPN)
-    asyncio.get_running_loop().remove_reader(server._udp.socket)
+    asyncio.get_running_loop().remove_reader(server.udp.socket)
     assert await ending(connection) == (
         f"nothing was heard of 127.0.0.1:{server.address[1]} for 0.5 s."
     )
@@ -401,6 +393,29 @@ async def test_one_address_cannot_fill_the_proven_half(node: Open, identity: Mak
             each.abort("")
     assert (await client.dial(server.address, alpn=ALPN)).peer_key == server.identity.key
     server._listeners.close()
+
+
+async def test_an_ipv6_network_is_one_address(node: Open) -> None:
+    """Whoever has one of its addresses has all (RFC 4291: the last 64 bits are the host's own)."""
+    server = await node("server")
+    server.listen(ALPN, echo)
+    listeners, now = server._listeners, asyncio.get_running_loop().time()
+
+    def come(host: str) -> bool:
+        """Its first datagram, then the same with the token of a Retry."""
+        quic, source = initials(server, identity("flood")), (host, 4000)
+        first = destination(quic.datagrams(now)[0][0])
+        quic.receive(listeners._retries.datagram(first, source, now), server.address, now)
+        again = quic.datagrams(now)[0][0]
+        connection = listeners.take(destination(again), source, Terms(1), now)
+        if connection is not None:
+            server.receive(connection, again, source)
+        return connection is not None
+
+    came = [come(f"2001:db8::{number:x}") for number in range(HALF_OPEN_PER_ADDRESS + 4)]
+    assert came == [True] * HALF_OPEN_PER_ADDRESS + [False] * 4
+    assert come("2001:db8:0:1::1")
+    listeners.close()
 
 
 def test_a_token_is_good_for_one_address_and_connection_for_a_while() -> None:
@@ -513,7 +528,7 @@ def test_garbage_does_not_disturb(identity_of: Make, datagrams: list[bytes]) -> 
         with plain_socket() as stranger:
             for datagram in datagrams:
                 stranger.sendto(datagram, server.address)
-                client._udp.socket.sendto(
+                client.udp.socket.sendto(
                     datagram, server.address
                 )  # as from the client's own address
         connection.send(0, os.urandom(50_000))
@@ -529,10 +544,3 @@ def test_garbage_does_not_disturb(identity_of: Make, datagrams: list[bytes]) -> 
 def identity_of(tmp_path_factory: pytest.TempPathFactory) -> Make:
     folder = tmp_path_factory.mktemp("identities")
     return lambda name: Identity.load_or_create(folder / name)
-
-
-def test_this_machine_has_addresses() -> None:
-    hosts = host_candidates()
-    assert hosts[-1] == "127.0.0.1"
-    assert len(set(hosts)) == len(hosts)
-    assert not any(host.startswith("127.") for host in hosts[:-1])

@@ -3,11 +3,19 @@
 Must not know connections, nor what the mail and the records it carries mean.
 """
 
+import hmac
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
 
-from kafila.defaults import MAIL_LIMIT, MAX_MEMBERS, MESSAGE_LIMIT, RECORD_LIMIT
+from kafila.defaults import (
+    MAIL_LIMIT,
+    MAX_MEMBERS,
+    MAX_NEIGHBOURS,
+    MESSAGE_LIMIT,
+    RECORD_LIMIT,
+    STUN_SERVERS,
+)
 from kafila.messages import Key, Message, Text, decode_strictly
 
 ALPN: Final = "kafila-rendezvous"
@@ -20,10 +28,22 @@ Number = Annotated[int, Field(ge=1, le=10**6)]
 Attempt = Annotated[int, Field(ge=1, le=2**53)]
 Body = Annotated[str, StringConstraints(max_length=MAIL_LIMIT)]
 Record = Annotated[str, StringConstraints(max_length=RECORD_LIMIT)]
-Why = Literal["version", "malformed", "copied", "busy", "unknown", "ended", "members"]
+Octets8 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+Octets16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+Why = Literal["version", "malformed", "copied", "busy", "unknown", "ended", "members", "private"]
 
 
 # --- from a client ---------------------------------------------------------------------------
+
+
+class Pass(Message):
+    """Show, before anything else, that this client has a token of a private rendezvous.
+
+    The token is not sent: `proof` is its HMAC over both keys (`pass_proof`), of use to nobody else.
+    """
+
+    kind: Literal["pass"] = "pass"
+    proof: Key
 
 
 class Open(Message):
@@ -71,6 +91,24 @@ class Enter(Message):
     record: Record
 
 
+class AskRelays(Message):
+    """Be granted the use of the relay for the edges to these members; asked again for newer grants.
+
+    The session and its members are those of `enter`.
+    """
+
+    kind: Literal["relay"] = "relay"
+    session: Key
+    members: Annotated[tuple[Key, ...], Field(min_length=1, max_length=MAX_MEMBERS)]
+    neighbours: Annotated[tuple[Key, ...], Field(min_length=1, max_length=MAX_NEIGHBOURS)]
+
+
+class Reflect(Message):
+    """Ask for what NAT classification needs; at any time, in any role."""
+
+    kind: Literal["reflect"] = "reflect"
+
+
 class Leave(Message):
     """The member ends because the members do not fit together; the others are told."""
 
@@ -84,6 +122,12 @@ class Pong(Message):
 
 
 # --- from the rendezvous ---------------------------------------------------------------------
+
+
+class Passed(Message):
+    """The client's token is good."""
+
+    kind: Literal["passed"] = "passed"
 
 
 class Opened(Message):
@@ -128,6 +172,37 @@ class Entered(Message):
     kind: Literal["entered"] = "entered"
 
 
+class GrantMessage(BaseModel):
+    """See kafila.net.relaying.Grant."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    key: Key
+    flow: Octets8
+    side: Annotated[int, Field(ge=0, le=1)]
+    expires: Annotated[int, Field(ge=0, lt=2**32)]
+    token: Octets16
+
+
+class Relays(Message):
+    """One grant for each neighbour that was named."""
+
+    kind: Literal["relays"] = "relays"
+    grants: Annotated[tuple[GrantMessage, ...], Field(max_length=MAX_NEIGHBOURS)]
+
+
+class Reflector(Message):
+    """See kafila.net.reflecting.Ask: the cookie, and the rendezvous' second UDP port if it has one.
+
+    `stun` are STUN servers on other addresses, HOST:PORT each, that its keeper suggests.
+    """
+
+    kind: Literal["reflector"] = "reflector"
+    cookie: Octets16
+    port: Annotated[int, Field(ge=1, le=65535)] | None
+    stun: Annotated[tuple[Text, ...], Field(max_length=STUN_SERVERS)]
+
+
 class Present(Message):
     """A member of the plan is there (or has a new record)."""
 
@@ -155,11 +230,31 @@ class Refused(Message):
     text: Text
 
 
-Request = Open | Join | Mail | Drop | End | Enter | Leave | Pong
-Notice = Opened | Joined | Arrived | Left | Mail | Ended | Entered | Present | Gone | Ping | Refused
+Request = Pass | Open | Join | Mail | Drop | End | Enter | AskRelays | Reflect | Leave | Pong
+Notice = (
+    Passed
+    | Opened
+    | Joined
+    | Arrived
+    | Left
+    | Mail
+    | Ended
+    | Entered
+    | Relays
+    | Reflector
+    | Present
+    | Gone
+    | Ping
+    | Refused
+)
 
 _requests: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 _notices: TypeAdapter[Notice] = TypeAdapter(Annotated[Notice, Field(discriminator="kind")])
+
+
+def pass_proof(token: str, rendezvous: bytes, client: bytes) -> str:
+    """Return what a client with this key says to show that rendezvous that it has the token."""
+    return hmac.digest(token.encode(), b"kafila pass" + rendezvous + client, "sha256").hex()
 
 
 def decode_request(data: bytes) -> Request:

@@ -1,17 +1,20 @@
 """The rendezvous' memory: who is connected, and the limits all of them keep. Sans-IO.
 
 Bytes, events and `now` (seconds, any monotonic clock) go in, actions come out. What sessions with
-a code do is in sessions.py, what serving members do in rings.py; neither knows of limits.
+a code do is in sessions.py, what serving members do in rings.py; neither knows of limits, nor who
+is let in.
 """
 
-import ipaddress
 from dataclasses import dataclass
 
 from kafila import PROTOCOL
 from kafila import defaults as d
 from kafila.messages import Malformed, OtherVersion
+from kafila.net.limits import Bucket, Rates, site
 from kafila.rendezvous.actions import Action, Close, Log, Send
+from kafila.rendezvous.allowed import Allowed
 from kafila.rendezvous.messages import (
+    AskRelays,
     Drop,
     End,
     Enter,
@@ -19,46 +22,32 @@ from kafila.rendezvous.messages import (
     Leave,
     Mail,
     Open,
+    Pass,
+    Passed,
     Ping,
     Pong,
+    Reflect,
     Refused,
     Request,
     Why,
     decode_request,
 )
+from kafila.rendezvous.reflection import Reflection
+from kafila.rendezvous.relay import Relay
 from kafila.rendezvous.rings import Rings
 from kafila.rendezvous.sessions import Sessions
 from kafila.words import short
 
 
 @dataclass
-class Bucket:
-    """A token bucket: `rate` a second, `burst` at once."""
-
-    rate: float
-    burst: float
-    level: float
-    filled: float
-
-    def take(self, now: float) -> bool:
-        self.level = min(self.burst, self.level + (now - self.filled) * self.rate)
-        self.filled = now
-        if self.level < 1:
-            return False
-        self.level -= 1
-        return True
-
-    def full(self, now: float) -> bool:
-        return self.level + (now - self.filled) * self.rate >= self.burst
-
-
-@dataclass
 class _Client:
     connection: int
     key: bytes
-    address: str
+    host: str
+    address: str  # what limits count of its host
     since: float
     requests: Bucket
+    admitted: bool
     role: str | None = None  # "host", "joiner" or "member", once it has asked for something
     said: int = 0  # bytes, in all
     early: bytes | None = None  # its first message, if that came while its key was in doubt
@@ -75,13 +64,36 @@ class _Contest:
 class Registry:
     """All state of a rendezvous. Connections are numbers that the caller chooses, never reused."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: bytes, relay: Relay, allowed: Allowed | None = None) -> None:
+        """`key` is the rendezvous' own; `allowed` are those whom it serves, None: everybody."""
+        self._key = key
+        self._allowed = allowed
         self._clients: dict[int, _Client] = {}
         self._by_key: dict[bytes, _Client] = {}
         self._contests: dict[bytes, _Contest] = {}
-        self._joins: dict[str, Bucket] = {}
+        self._joins = Rates(d.JOINS_PER_SECOND, d.JOINS_BURST, d.CLIENTS)
         self._sessions = Sessions()
-        self._rings = Rings()
+        self._rings = Rings(relay)
+        self.reflection = Reflection()
+        """How clients learn what their NATs do; the shell brings it the datagrams."""
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions with a code there are."""
+        return len(self._sessions)
+
+    @property
+    def rings(self) -> int:
+        """How many plans have a member here."""
+        return len(self._rings)
+
+    @property
+    def roles(self) -> dict[str, int]:
+        """How many clients there are of each kind; `none`: those that asked for nothing yet."""
+        counted = {"none": 0, "host": 0, "joiner": 0, "member": 0}
+        for client in self._clients.values():
+            counted[client.role or "none"] += 1
+        return counted
 
     # --- events ------------------------------------------------------------------------------
 
@@ -90,9 +102,11 @@ class Registry:
         client = _Client(
             connection,
             key,
-            prefix(host),
+            host,
+            site(host),
             now,
             Bucket(d.REQUESTS_PER_SECOND, d.REQUESTS_BURST, d.REQUESTS_BURST, now),
+            admitted=self._allowed is None or key in self._allowed.keys,
         )
         crowd = sum(other.address == client.address for other in self._clients.values())
         if len(self._clients) >= d.CLIENTS or crowd >= d.CLIENTS_PER_ADDRESS:
@@ -125,7 +139,7 @@ class Registry:
             return []
         return self._read(client, data, now)
 
-    def disconnected(self, connection: int, now: float) -> list[Action]:
+    def disconnected(self, connection: int, now: float, why: str) -> list[Action]:
         """The connection is gone, whoever closed it."""
         client = self._clients.pop(connection, None)
         if client is None:
@@ -135,7 +149,7 @@ class Registry:
             del self._contests[client.key]
             return []
         del self._by_key[client.key]
-        actions = self._sessions.left(connection) + self._rings.left(connection)
+        actions = self._sessions.left(connection, now) + self._rings.left(connection, now, why)
         if contest is not None:
             del self._contests[client.key]
             actions += self._succeed(contest.newcomer, now)
@@ -146,12 +160,14 @@ class Registry:
         actions = self._sessions.tick(now)
         for contest in [c for c in self._contests.values() if now >= c.until]:
             silent = self._by_key[contest.newcomer.key]
-            actions += [Close(silent.connection, "replaced by a newer connection of the same key")]
-            actions += self.disconnected(silent.connection, now)
+            why = "replaced by a newer connection of the same key"
+            actions.append(Close(silent.connection, why))
+            actions += self.disconnected(silent.connection, now, why)
         for client in list(self._clients.values()):
-            if client.role is None and now - client.since >= d.IDLE_CLIENT:
+            if not client.admitted and now - client.since >= d.STEP_SECONDS:
+                actions += self._expel(client, "private", _private(client.key), now)
+            elif client.role is None and now - client.since >= d.IDLE_CLIENT:
                 actions += self._expel(client, "busy", "nothing was asked for", now)
-        self._joins = {a: bucket for a, bucket in self._joins.items() if not bucket.full(now)}
         return actions
 
     # --- inside ------------------------------------------------------------------------------
@@ -188,14 +204,19 @@ class Registry:
         return actions + self._serve(client, request, now)
 
     def _expel(self, client: _Client, why: Why, text: str, now: float) -> list[Action]:
-        return _refuse(client.connection, why, text) + self.disconnected(client.connection, now)
+        gone = self.disconnected(client.connection, now, f"refused: {text}")
+        return _refuse(client.connection, why, text) + gone
 
     def _serve(self, client: _Client, request: Request, now: float) -> list[Action]:
         if client.role not in _TURNS.get(type(request), (client.role,)):
             return self._expel(client, "malformed", f"{request.kind} out of turn", now)
+        if not client.admitted and not isinstance(request, Pass | Pong):
+            return self._expel(client, "private", _private(client.key), now)
         match request:
             case Pong():
                 return []
+            case Pass():
+                return self._pass(client, request, now)
             case Open():
                 hosts = [c for c in self._clients.values() if c.role == "host"]
                 if sum(c.address == client.address for c in hosts) >= d.SESSIONS_PER_ADDRESS:
@@ -204,49 +225,49 @@ class Registry:
                 client.role = "host"
                 return self._sessions.open(client.connection, client.key, request, now)
             case Join():
-                joins = self._joins.setdefault(
-                    client.address, Bucket(d.JOINS_PER_SECOND, d.JOINS_BURST, d.JOINS_BURST, now)
-                )
-                if not joins.take(now):
+                if not self._joins.take(client.address, now):
                     text = "too many joins from this address; try again in a minute"
                     return self._expel(client, "busy", text, now)
                 client.role = "joiner"
                 answer = self._sessions.join(client.connection, client.key, request)
             case Mail() | Drop() | End():
-                answer = self._sessions.pass_on(client.connection, request)
+                answer = self._sessions.pass_on(client.connection, request, now)
             case Enter():
                 client.role = "member"
-                answer = self._rings.enter(client.connection, client.key, request)
+                answer = self._rings.enter(client.connection, client.key, request, now)
+            case AskRelays():
+                client.role = "member"
+                answer = self._rings.grant(client.connection, client.key, request)
+            case Reflect():
+                return [Send(client.connection, self.reflection.offer(client.host, now))]
             case Leave():
-                answer = self._rings.left(client.connection, misfit=True)
+                why = "its members do not fit together"
+                answer = self._rings.left(client.connection, now, why, misfit=True)
         if isinstance(answer, Refused):
             return self._expel(client, answer.why, answer.text, now)
         return answer
 
+    def _pass(self, client: _Client, request: Pass, now: float) -> list[Action]:
+        if not client.admitted and self._allowed is not None:
+            if not self._allowed.proves(request.proof, self._key, client.key):
+                text = "this rendezvous is private, and the token in KAFILA_TOKEN is none of its"
+                return self._expel(client, "private", text, now)
+            client.admitted = True
+        return [Send(client.connection, Passed())]
+
 
 _TURNS: dict[type[Request], tuple[str | None, ...]] = {
+    Pass: (None,),
     Open: (None,),
     Join: (None,),
     Enter: (None, "member"),
+    AskRelays: (None, "member"),
     Leave: ("member",),
     Mail: ("host", "joiner"),
     Drop: ("host",),
     End: ("host",),
 }
 """Which roles may say what; a connection keeps the role of its first request."""
-
-
-def prefix(host: str) -> str:
-    """What limits count: an IPv4 address, or the /64 that an IPv6 address is in."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return str(address)
 
 
 def _refuse(connection: int, why: Why, text: str) -> list[Action]:
@@ -259,4 +280,11 @@ def _copied(connection: int) -> list[Action]:
         "copied",
         "another process is connected with this machine's key: most likely its identity files "
         "were copied, or two members share one --home; give each member its own",
+    )
+
+
+def _private(key: bytes) -> str:
+    return (
+        f"this rendezvous is private and key {key.hex()} is not on its list; ask its keeper to "
+        "add it, or for a token to put into the environment as KAFILA_TOKEN"
     )

@@ -21,7 +21,7 @@ from kafila.rendezvous.messages import (
     Opened,
     Refused,
 )
-from kafila.words import short
+from kafila.words import counted, duration, short
 
 NUMBERS = 10**6
 
@@ -31,9 +31,12 @@ class Session:
     number: int
     host: int
     key: bytes
+    members: int
+    began: float
     joinable_until: float
     joiners: dict[int, int] = field(default_factory=dict)  # attempt -> connection
     attempts: int = 0
+    came: set[bytes] = field(default_factory=set)
     expired: bool = False
 
 
@@ -47,9 +50,12 @@ class Sessions:
         self._past: OrderedDict[int, str] = OrderedDict()
         self._last = 0
 
+    def __len__(self) -> int:
+        return len(self._live)
+
     def open(self, connection: int, key: bytes, request: Open, now: float) -> list[Action]:
         number = self._next_number()
-        session = Session(number, connection, key, now + d.CODE_SECONDS)
+        session = Session(number, connection, key, request.members, now, now + d.CODE_SECONDS)
         self._live[number] = session
         self._of_host[connection] = session
         return [
@@ -77,6 +83,7 @@ class Sessions:
         if len(session.joiners) >= d.JOINERS_PER_SESSION:
             return Refused(why="busy", text=f"session {session.number} has too many joiners")
         session.attempts += 1
+        session.came.add(key)
         attempt = session.attempts
         session.joiners[attempt] = connection
         self._of_joiner[connection] = (session, attempt)
@@ -86,7 +93,9 @@ class Sessions:
             Log(f"session {session.number}: {short(key)} joins (attempt {attempt})"),
         ]
 
-    def pass_on(self, connection: int, request: Mail | Drop | End) -> list[Action] | Refused:
+    def pass_on(
+        self, connection: int, request: Mail | Drop | End, now: float
+    ) -> list[Action] | Refused:
         """Mail from either side; `drop` and `end` from the host."""
         session = self._of_host.get(connection)
         if session is not None:
@@ -101,7 +110,7 @@ class Sessions:
                     del self._of_joiner[joiner]
                     return [Close(joiner, "the host ended this attempt")]
                 case End(text=text):
-                    return [*self._over(session, text), Send(connection, Ended(text=text))]
+                    return [*self._over(session, text, now), Send(connection, Ended(text=text))]
         place = self._of_joiner.get(connection)
         if place is None:  # a host that has ended, a joiner that was dropped
             return []
@@ -110,11 +119,11 @@ class Sessions:
             return Refused(why="malformed", text="mail in another's name")
         return [Send(session.host, request)]
 
-    def left(self, connection: int) -> list[Action]:
+    def left(self, connection: int, now: float) -> list[Action]:
         """This connection is gone."""
         session = self._of_host.get(connection)
         if session is not None:
-            return self._over(session, "its host has left")
+            return self._over(session, "its host has left", now)
         place = self._of_joiner.pop(connection, None)
         if place is None:
             return []
@@ -127,13 +136,13 @@ class Sessions:
         for session in list(self._live.values()):
             if now >= session.joinable_until + d.COLLECT_SECONDS:
                 text = "its time ran out"
-                actions += [*self._over(session, text), Send(session.host, Ended(text=text))]
+                actions += [*self._over(session, text, now), Send(session.host, Ended(text=text))]
             elif now >= session.joinable_until and not session.expired:
                 session.expired = True
                 actions.append(Log(f"session {session.number}: its code has expired"))
         return actions
 
-    def _over(self, session: Session, text: str) -> list[Action]:
+    def _over(self, session: Session, text: str, now: float) -> list[Action]:
         del self._live[session.number]
         del self._of_host[session.host]
         self._past[session.number] = text
@@ -143,7 +152,11 @@ class Sessions:
         for joiner in session.joiners.values():
             del self._of_joiner[joiner]
             actions += [Send(joiner, Ended(text=text)), Close(joiner, text)]
-        return [*actions, Log(f"session {session.number} is over: {text}")]
+        line = (
+            f"session {session.number} is over after {duration(now - session.began)}: {text} "
+            f"({session.members} members were expected, {counted(len(session.came), 'key')} joined)"
+        )
+        return [*actions, Log(line)]
 
     def _next_number(self) -> int:
         """Counted up, so that an old code does not soon lead into somebody's new session."""

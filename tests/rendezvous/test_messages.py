@@ -10,20 +10,25 @@ from kafila.defaults import MAX_MEMBERS
 from kafila.messages import Malformed, Message, OtherVersion
 from kafila.rendezvous.messages import (
     Arrived,
+    AskRelays,
     Drop,
     End,
     Enter,
+    GrantMessage,
     Join,
     Mail,
     Notice,
     Open,
+    Pass,
     Present,
     Refused,
+    Relays,
     Request,
     decode_notice,
     decode_request,
 )
 from kafila.rendezvous.registry import Registry
+from kafila.rendezvous.relay import Relay
 
 KEY = "ab" * 32
 
@@ -32,7 +37,9 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=12,
 )
-kinds = st.sampled_from(["open", "join", "mail", "drop", "end", "enter", "pong", "present", "left"])
+kinds = st.sampled_from(
+    ["open", "join", "mail", "drop", "end", "enter", "pong", "present", "left", "relay", "pass"]
+)
 lookalikes = st.fixed_dictionaries(
     {"v": st.sampled_from([0, 1, 1, 1, 2, "1"]), "kind": kinds},
     optional={
@@ -44,6 +51,8 @@ lookalikes = st.fixed_dictionaries(
         "session": json_values | st.just(KEY),
         "record": json_values,
         "key": json_values | st.just(KEY),
+        "neighbours": json_values | st.lists(st.just(KEY), max_size=3),
+        "proof": json_values | st.just(KEY),
     },
 )
 
@@ -68,7 +77,7 @@ def test_what_is_read_is_what_was_written(value: dict[str, object]) -> None:
 
 @given(st.lists(lookalikes | st.dictionaries(st.text(max_size=200), json_values), max_size=4))
 def test_no_request_breaks_the_registry(values: list[dict[str, object]]) -> None:
-    registry = Registry()
+    registry = Registry(bytes(32), Relay(bytes(32)))
     registry.connected(1, bytes(32), "192.0.2.1", 0)
     for value in values:
         registry.received(1, json.dumps({"v": 1, "kind": "open"} | value).encode(), 0)
@@ -83,6 +92,8 @@ def test_no_request_breaks_the_registry(values: list[dict[str, object]]) -> None
         Drop(attempt=2),
         End(text="über"),
         Enter(session=KEY, members=(KEY,) * MAX_MEMBERS, record="r" * 8000),
+        AskRelays(session=KEY, members=(KEY,) * MAX_MEMBERS, neighbours=(KEY, KEY)),
+        Pass(proof=KEY),
     ],
 )
 def test_requests_come_back_as_they_were(message: Request) -> None:
@@ -95,6 +106,9 @@ def test_requests_come_back_as_they_were(message: Request) -> None:
         Arrived(attempt=1, key=KEY),
         Present(key=KEY, record="r"),
         Refused(why="busy", text="later"),
+        Relays(
+            grants=(GrantMessage(key=KEY, flow="0" * 16, side=1, expires=2**31, token="a" * 32),)
+        ),
     ],
 )
 def test_notices_come_back_as_they_were(message: Notice) -> None:

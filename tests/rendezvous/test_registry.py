@@ -8,8 +8,10 @@ from kafila import defaults as d
 from kafila.messages import Message
 from kafila.probe.report import session_id
 from kafila.rendezvous.actions import Action, Close, Log, Send
+from kafila.rendezvous.allowed import Allowed
 from kafila.rendezvous.messages import (
     Arrived,
+    AskRelays,
     Drop,
     End,
     Ended,
@@ -24,12 +26,19 @@ from kafila.rendezvous.messages import (
     Notice,
     Open,
     Opened,
+    Pass,
+    Passed,
     Ping,
     Pong,
     Present,
     Refused,
+    Relays,
+    pass_proof,
 )
-from kafila.rendezvous.registry import Registry, prefix
+from kafila.rendezvous.registry import Registry
+from kafila.rendezvous.relay import Relay
+
+RENDEZVOUS = b"r" * 32
 
 
 def key(name: str) -> bytes:
@@ -39,8 +48,9 @@ def key(name: str) -> bytes:
 class World:
     """A registry with named clients: what each was sent, who was closed."""
 
-    def __init__(self) -> None:
-        self.registry = Registry()
+    def __init__(self, allowed: Allowed | None = None) -> None:
+        self.relay = Relay(bytes(32), wall=lambda: 1.8e9)
+        self.registry = Registry(RENDEZVOUS, self.relay, allowed)
         self.now = 1000.0
         self.inbox: dict[str, list[Notice]] = defaultdict(list)
         self.closed: dict[str, str] = {}
@@ -58,7 +68,8 @@ class World:
         return self.take(name)
 
     def leave(self, name: str) -> None:
-        self._do(self.registry.disconnected(self._names.index(name) + 1, self.now))
+        number = self._names.index(name) + 1
+        self._do(self.registry.disconnected(number, self.now, f"{name} closed the connection"))
 
     def wait(self, seconds: float) -> None:
         for _ in range(int(seconds)):
@@ -354,11 +365,6 @@ def test_a_connection_without_purpose_is_closed(world: World) -> None:
     assert set(world.closed) == {"idle"}
 
 
-def test_address_prefixes() -> None:
-    assert prefix("192.0.2.1") == prefix("::ffff:192.0.2.1") == "192.0.2.1"
-    assert prefix("fe80::1%eth0") == prefix("fe80::2%eth1") == "fe80::/64"
-
-
 RING = ["anna", "bert", "cleo"]
 
 
@@ -431,3 +437,163 @@ def test_a_ring_that_everyone_left_is_forgotten(world: World) -> None:
     world.leave("anna")
     world.connect("bert")
     assert enter(world, "bert", "record b") == [Entered()]
+
+
+def test_the_end_of_a_session_is_one_readable_line(world: World) -> None:
+    number = hosted(world)
+    joined(world, "anna", number)
+    joined(world, "bert", number)
+    world.wait(200)
+    world.say("host", End(text="all its 3 members reported"))
+    assert world.log[-1] == (
+        f"session {number} is over after 3 min: all its 3 members reported "
+        "(3 members were expected, 2 keys joined)"
+    )
+
+
+def test_the_end_of_a_ring_is_one_readable_line(world: World) -> None:
+    for name in ("anna", "bert"):
+        world.connect(name)
+        enter(world, name, f"record of {name}")
+    world.wait(2 * 3600 + 300)
+    world.leave("anna")
+    assert "left (1 of 3)" in world.log[-1]
+    world.leave("bert")
+    session = session_id([key(member).hex() for member in RING])
+    assert world.log[-1] == (
+        f"ring {session[:8]} is over after 2 h 05 min: 2 of 3 members came, 0.00 MiB relayed; "
+        "the last one: bert closed the connection"
+    )
+
+
+def ask(world: World, name: str, neighbours: list[str], members: list[str] = RING) -> list[Notice]:
+    keys = tuple(key(member).hex() for member in members)
+    others = tuple(key(neighbour).hex() for neighbour in neighbours)
+    return world.say(name, AskRelays(session=session_id(keys), members=keys, neighbours=others))
+
+
+def test_members_are_granted_the_two_ends_of_their_flow(world: World) -> None:
+    for name in RING:
+        world.connect(name)
+    (of_anna,) = ask(world, "anna", ["bert", "cleo"])
+    (of_bert,) = ask(world, "bert", ["anna"])
+    assert isinstance(of_anna, Relays)
+    assert isinstance(of_bert, Relays)
+    assert [grant.key for grant in of_anna.grants] == [key("bert").hex(), key("cleo").hex()]
+    there, back = of_anna.grants[0], of_bert.grants[0]
+    assert there.flow == back.flow != of_anna.grants[1].flow
+    assert (there.side, back.side) == (0, 1)
+    assert there.token != back.token
+    assert there.expires == 1.8e9 + d.RELAY_GRANT_SECONDS
+    assert enter(world, "anna", "record a") == [Entered()]  # and after it, for newer ones
+    assert isinstance(ask(world, "anna", ["bert"])[0], Relays)
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "members"),
+    [
+        (["bert"], ["bert", "cleo"]),  # not one of them
+        (["emil"], RING),
+        (["anna"], RING),
+        (["bert", "bert"], RING),
+    ],
+)
+def test_grants_are_for_members_and_their_edges_only(
+    world: World, neighbours: list[str], members: list[str]
+) -> None:
+    world.connect("anna")
+    assert refusal(ask(world, "anna", neighbours, members)).why == "members"
+    assert "anna" in world.closed
+
+
+def test_a_connection_serves_one_plan(world: World) -> None:
+    world.connect("anna")
+    ask(world, "anna", ["bert"])
+    assert "one plan" in refusal(enter(world, "anna", "record", ["anna", "dora"])).text
+    world.connect("again", "anna")
+    world.connect("host")
+    world.say("host", Open(members=2))
+    keys = (key("host").hex(), key("bert").hex())
+    request = AskRelays(session=session_id(keys), members=keys, neighbours=keys[1:])
+    assert refusal(world.say("host", request)).why == "malformed"
+
+
+def test_who_said_leave_may_come_again_on_the_same_connection(world: World) -> None:
+    world.connect("anna")
+    enter(world, "anna", "record")
+    world.say("anna", Leave())
+    assert enter(world, "anna", "record") == [Entered()]
+
+
+# --- a private rendezvous --------------------------------------------------------------------
+
+TOKEN = "a-long-enough-secret"
+
+
+@pytest.fixture
+def private() -> World:
+    return World(Allowed(frozenset([key("anna")]), (TOKEN, "another-secret-of-it")))
+
+
+def test_a_private_rendezvous_serves_the_keys_of_its_list(private: World) -> None:
+    private.connect("anna")
+    assert isinstance(private.say("anna", Open(members=2))[0], Opened)
+
+
+@pytest.mark.parametrize("request_", [Open(members=2), Join(number=1)])
+def test_everybody_else_is_refused_in_clear_words(private: World, request_: Message) -> None:
+    private.connect("bert")
+    answer = refusal(private.say("bert", request_))
+    assert answer.why == "private"
+    assert key("bert").hex() in answer.text
+    assert "KAFILA_TOKEN" in answer.text
+    assert "bert" in private.closed
+
+
+def test_strangers_get_no_grant_and_no_introduction(private: World) -> None:
+    for name in ("bert", "cleo"):
+        private.connect(name)
+    assert refusal(ask(private, "bert", ["anna"])).why == "private"
+    assert refusal(enter(private, "cleo", "record")).why == "private"
+
+
+def test_a_token_lets_its_holder_in(private: World) -> None:
+    private.connect("bert")
+    proof = pass_proof(TOKEN, RENDEZVOUS, key("bert"))
+    assert private.say("bert", Pass(proof=proof)) == [Passed()]
+    assert isinstance(private.say("bert", Open(members=2))[0], Opened)
+    assert all(TOKEN not in line for line in private.log)
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        pass_proof("a-long-enough-guess", RENDEZVOUS, key("bert")),
+        pass_proof(TOKEN, b"x" * 32, key("bert")),  # for another rendezvous
+        pass_proof(TOKEN, RENDEZVOUS, key("cleo")),  # overheard from another client
+    ],
+)
+def test_a_token_is_proven_by_its_holder_to_this_rendezvous(private: World, proof: str) -> None:
+    private.connect("bert")
+    answer = refusal(private.say("bert", Pass(proof=proof)))
+    assert answer.why == "private"
+    assert "KAFILA_TOKEN" in answer.text
+
+
+def test_a_stranger_takes_no_place_for_long(private: World) -> None:
+    private.connect("anna")
+    private.connect("bert")
+    private.wait(d.STEP_SECONDS)
+    assert set(private.closed) == {"bert"}
+
+
+def test_an_open_rendezvous_does_not_mind_a_token(world: World) -> None:
+    world.connect("bert")
+    assert world.say("bert", Pass(proof="0" * 64)) == [Passed()]
+    assert isinstance(world.say("bert", Open(members=2))[0], Opened)
+
+
+def test_a_token_is_shown_before_anything_else(private: World) -> None:
+    private.connect("anna")
+    private.say("anna", Open(members=2))
+    assert refusal(private.say("anna", Pass(proof="0" * 64))).why == "malformed"

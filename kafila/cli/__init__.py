@@ -18,6 +18,7 @@ VERBS = {
     "explain": "Show a plan as a picture, and say in words why it is as it is.",
     "diff": "Say what differs between two plans and what that does to the predictions.",
     "serve": "Serve a plan as one of its members.",
+    "netcheck": "Say how this machine can be reached, and which members directly.",
     "rendezvous": "Run the server through which members meet.",
     "demo": "Rendezvous, three members and a chat on this machine, in one command.",
 }

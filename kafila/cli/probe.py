@@ -2,14 +2,19 @@
 
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from kafila import defaults
 
+if TYPE_CHECKING:
+    from stages.config import Kept
+
 EXAMPLES = """\b
 Examples:
   kafila probe --model Qwen/Qwen3-8B
+  kafila probe --model Qwen/Qwen3-8B --rendezvous r.example.org
   kafila probe --host --model Qwen/Qwen3-8B --members 4 --rendezvous r.example.org
   kafila probe --join 7-amber-falcon-reed@r.example.org
 """
@@ -17,6 +22,11 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.option("--model", metavar="SRC", help="Folder, hub id or `demo`: measure its shapes.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["int8"]),
+    help="With --model: keep the blocks' matrices in 8 bits, with a scale for each row.",
+)
 @click.option("--host", is_flag=True, help="Open a session, print its code, collect the reports.")
 @click.option(
     "--members",
@@ -33,7 +43,13 @@ Examples:
     metavar="HOST[:PORT]",
     envvar="KAFILA_RENDEZVOUS",
     show_envvar=True,
-    help="Where the members meet.",
+    help="Where the members meet; this machine is timed and its NAT classified there.",
+)
+@click.option(
+    "--stun",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="A STUN server at another address, where the rendezvous suggests none.",
 )
 @click.option("--name", default=None, help="This member's name.  [default: the host name]")
 @click.option("--home", type=click.Path(), default=defaults.HOME, show_default=True, help="Keys.")
@@ -53,23 +69,28 @@ Examples:
 )
 def probe(
     model: str | None,
+    dtype: str | None,
     host: bool,
     members: int | None,
     join: str | None,
     rendezvous: str | None,
+    stun: tuple[str, ...],
     name: str | None,
     home: str,
     listen: str,
     output: str | None,
 ) -> None:
-    """Measure this machine: bandwidth, overhead, arithmetic and room.
+    """Measure this machine: bandwidth, overhead, arithmetic, room, and how it can be reached.
 
     Alone it writes probes.yaml. With --host it opens a session, prints a code for the other
     members, and writes everybody's report. With --join it hands its report to the host.
     """
+    if dtype and not model:
+        raise click.UsageError("--dtype goes with --model: which model is to be kept so")
     _check_words(host=host, join=join, members=members, rendezvous=rendezvous, output=output)
     from functools import partial
     from pathlib import Path
+    from typing import cast
 
     from kafila import yamlfile
     from kafila.address import parse_address
@@ -89,6 +110,7 @@ def probe(
     identity = Identity.load_or_create(Path(home).expanduser())
     name = member_name(name or socket.gethostname().split(".")[0])
     where = parse_address(rendezvous) if rendezvous else None
+    servers = tuple(parse_address(each, port=defaults.STUN_PORT) for each in stun)
     view = ProbeView(code_to_stderr=output == "-", rendezvous=where)
     measure = partial(device.measure, name, identity, on_progress=view.progress)
     local = parse_address(listen, any_port=True)
@@ -105,8 +127,7 @@ def probe(
                 probing.join(
                     measure,
                     identity=identity,
-                    rendezvous=meet,
-                    listen=local,
+                    where=probing.Meeting(meet, local, servers),
                     code=code,
                     name=name,
                     on_event=view.event,
@@ -114,21 +135,23 @@ def probe(
             )
             click.echo("next: kafila serve plan.yaml, with the plan that the host makes", err=True)
             return
-        manifest = Manifest.of(model) if model else None
+        manifest = Manifest.of(model).kept_as(cast("Kept | None", dtype)) if model else None
         if host:
             assert members is not None
-            assert where is not None
+            assert where is not None  # _check_words
             probes = probing.run(
                 probing.host(
                     measure,
                     manifest,
                     identity=identity,
-                    rendezvous=where,
-                    listen=local,
+                    where=probing.Meeting(where, local, servers),
                     members=members,
                     on_event=view.event,
                 )
             )
+        elif where is not None:
+            meeting = probing.Meeting(where, local, servers)
+            probes = probing.run(probing.at(measure, manifest, identity=identity, where=meeting))
         else:
             probes = probing.alone(measure, manifest)
     for report in probes.reports:

@@ -53,7 +53,8 @@ class Nat(Strict):
     public: Words | None = None
     """Its IPv4 address as the rendezvous sees it."""
     networks: Annotated[tuple[Words, ...], Field(strict=False, max_length=16)] = ()
-    """The local networks it is in, as in 192.168.1.0/24."""
+    """The local networks it is in, as in `192.168.1.0/24` or `192.168.1.0/24 at 1f0c9a7e`, which
+    names its router."""
     ipv6: bool = False
     """It has a global IPv6 address that works."""
 

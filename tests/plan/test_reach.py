@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from kafila.plan.order import classes_relay
-from kafila.plan.reach import known, local, paper_class, paths_of, predict
+from kafila.plan.reach import known, local, paper_class, paths_of, predict, private
 from kafila.plan.values import Behaviour, Device, Nat
 from tests.plan.fleets import ORDINARY, PERMISSIVE, RESTRICTIVE, device
 
@@ -68,6 +68,66 @@ def test_one_lan_is_one_public_address_and_one_subnet() -> None:
         assert predict(*pair(home, other)).path == "relayed"
     bare = replace(home, public=None)
     assert predict(*pair(bare, bare)).path == "relayed"
+
+
+def test_two_homes_of_one_carrier_are_no_lan() -> None:
+    """They have the usual subnet, one public address, and each its own router."""
+    home = Nat(EI, EI, public="203.0.113.7", networks=("192.168.1.0/24 at 11111111",))
+    other = replace(home, networks=("192.168.1.0/24 at 22222222",))
+    reach = predict(*pair(home, other))
+    assert (reach.path, reach.why) == (
+        "relayed",
+        "both are behind one NAT, which need not let them meet",
+    )
+    assert predict(*pair(home, home)).why == "one LAN"
+    unnamed = replace(home, networks=("192.168.1.0/24",))
+    assert predict(*pair(home, unnamed)).why == "one LAN"
+
+
+def test_a_rendezvous_in_the_lan_saw_its_members_there() -> None:
+    lan = replace(RESTRICTIVE, networks=("192.168.1.0/24",))
+    a, b = (replace(lan, public=f"192.168.1.{number}") for number in (5, 6))
+    assert predict(*pair(a, b)).why == "one LAN"
+    for other in ("10.0.0.6", "not an address"):  # two homes in one larger network
+        assert predict(*pair(a, replace(b, public=other))).path == "relayed"
+
+
+def test_what_was_measured_inside_says_nothing_of_the_way_out() -> None:
+    """The rendezvous stands in one member's network: no NAT lies between those two."""
+    inside = Nat(EI, EI, public="192.168.1.5", networks=("192.168.1.0/24",))
+    neighbour = Nat(EI, APD, public="192.168.2.5")
+    assert predict(*pair(inside, neighbour)).path == "direct"
+    outside = replace(neighbour, public="203.0.113.7")
+    for a, b in ((inside, outside), (outside, inside)):
+        reach = predict(*pair(a, b))
+        assert reach.path == "relayed"
+        assert "unknown NAT at" in reach.why
+    assert predict(*pair(inside, replace(outside, filtering=AD))).path == "direct"
+
+
+def test_private_addresses() -> None:
+    for host in ("10.1.2.3", "172.31.0.1", "192.168.0.1", "100.64.0.1", "127.0.0.1", "fd00::1"):
+        assert private(host)
+    for host in ("203.0.113.1", "172.32.0.1", "100.128.0.1", "2001:db8::1", "nonsense"):
+        assert not private(host)
+
+
+def test_claiming_more_than_true_never_makes_a_pair_direct() -> None:
+    """What a classifier may get wrong, it gets wrong towards the strict; so does the prediction."""
+    order = {EI: 0, AD: 1, APD: 2, UNKNOWN: 3}
+
+    def claims(nat: Nat) -> list[Nat]:
+        return [
+            each
+            for each in ALL
+            if order[each.mapping] >= order[nat.mapping]
+            and order[each.filtering] >= order[nat.filtering]
+        ]
+
+    for a, b in product(ALL, ALL):
+        if predict(*pair(a, b)).path == "relayed":
+            for claimed in claims(a):
+                assert predict(*pair(claimed, b)).path == "relayed"
 
 
 def test_one_machine_is_direct_whatever_its_nat() -> None:

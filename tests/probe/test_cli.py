@@ -1,0 +1,97 @@
+"""`kafila netcheck` as a process, and what it prints."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafila.cli.netcheck import _text
+from kafila.errors import NetworkProblem
+from kafila.probe.report import Nat
+from tests.rendezvous.test_cli import listening, process
+
+DIRECT = ["direct"] * 5 + ["relayed"]
+
+
+def netcheck(home: Path, port: int, *more: str) -> "subprocess.CompletedProcess[str]":
+    words = ["netcheck", "--rendezvous", f"127.0.0.1:{port}", "--listen", "127.0.0.1:0"]
+    return subprocess.run(
+        [sys.executable, "-m", "kafila", *words, "--home", str(home), *more],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_machine_without_a_nat(tmp_path: Path) -> None:
+    with process(tmp_path / "rendezvous") as running:
+        port, _ = listening(running)
+        done = netcheck(tmp_path / "member", port, "--json", "--stun", f"127.0.0.1:{port}")
+        shown = netcheck(tmp_path / "member", port)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    nat = Nat.model_validate(found["nat"])
+    assert (nat.mapping, nat.public) == ("endpoint-independent", "127.0.0.1")
+    assert found["class"] == "ordinary"
+    assert found["udp"] is True
+    assert found["rendezvous_inside"] is True
+    assert found["rendezvous"]["datagram_bytes"] == 8900
+    assert found["rendezvous"]["rtt_us"] > 0
+    assert found["rendezvous"]["tcp"] is False
+    assert [each["path"] for each in found["reaches"]] == DIRECT
+    assert shown.returncode == 0
+    lines = shown.stdout.splitlines()
+    assert lines[0] == "UDP         IPv4 yes, IPv6 no"
+    assert "address     127.0.0.1, this machine's own: no NAT" in lines
+    assert "mapping     endpoint-independent" in lines
+    assert "  no UDP" in lines
+    assert "      through the relay: UDP is blocked at the other" in lines
+
+
+def test_no_rendezvous(tmp_path: Path) -> None:
+    with process(tmp_path / "rendezvous") as running:
+        port, _ = listening(running)
+    done = netcheck(tmp_path / "member", port)
+    assert done.returncode == NetworkProblem.exit_code
+    assert done.stdout == ""
+    assert "does not answer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "nat", "words"),
+    [
+        (
+            {"udp": False, "class": "blocked"},
+            {"blocked": True, "public": None},
+            "UDP is blocked: every edge of this machine goes through the relay, over TCP",
+        ),
+        ({"udp": False}, {"public": None}, "no server answered; check again"),
+        ({}, {"mapping": "unknown"}, "the mapping needs a server at another address"),
+        ({}, {"filtering": "unknown"}, "the filtering needs a second port of the rendezvous"),
+        ({"carrier_grade": True}, {}, "a carrier's NAT (100.64.0.0/10) is in the way"),
+        ({"ports_kept": False}, {}, "203.0.113.7, of a NAT that changes port numbers"),
+        ({}, {}, "class       ordinary"),
+    ],
+)
+def test_what_a_person_reads(change: dict[str, object], nat: dict[str, object], words: str) -> None:
+    usual: dict[str, object] = {
+        "mapping": "endpoint-independent",
+        "filtering": "address-and-port-dependent",
+        "blocked": False,
+        "public": "203.0.113.7",
+        "ipv6": False,
+    }
+    found: dict[str, object] = {
+        "nat": usual | nat,
+        "class": "ordinary",
+        "udp": True,
+        "translated": True,
+        "ports_kept": True,
+        "carrier_grade": False,
+        "rendezvous_inside": False,
+        "reaches": [],
+        "rendezvous": {"rtt_us": None, "rtt_spread_us": None, "datagram_bytes": None, "tcp": True},
+    }
+    assert words in _text(found | change)

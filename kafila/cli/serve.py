@@ -8,7 +8,9 @@ from kafila import defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    from kafila.address import Address
     from kafila.net.identity import Identity
     from kafila.planfile import PlanFile
     from kafila.serve.head import Head
@@ -37,7 +39,23 @@ if TYPE_CHECKING:
     show_default=True,
     help="On the head: where the API answers, on 127.0.0.1.",
 )
-def serve(file: str, model: str | None, home: str, listen: str, port: int) -> None:
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Bring this member's edges up, show them beside the plan, and end. Run it on every member "
+    "at once. Exit status 0: as planned or better (a warning where one is relayed that should be "
+    "direct), 6: one does not come up.",
+)
+@click.option("--json", "as_json", is_flag=True, help="With --check: print one JSON object.")
+def serve(
+    file: str,
+    model: str | None,
+    home: str,
+    listen: str,
+    port: int,
+    check: bool,
+    as_json: bool,
+) -> None:
     """Serve PLAN as one of its members: meet the others, load this member's blocks, compute.
 
     The head answers on an OpenAI-compatible API. Ctrl-C ends; the others are told.
@@ -46,16 +64,57 @@ def serve(file: str, model: str | None, home: str, listen: str, port: int) -> No
     from pathlib import Path
 
     from kafila.address import parse_address
+    from kafila.errors import UsageProblem
     from kafila.net.identity import Identity
     from kafila.planfile import read
     from kafila.serve import entry
+    from kafila.serve.verify import beside
+
+    if as_json and not check:
+        raise UsageProblem("--json goes with --check: what else is served has no end to print")
 
     plan = read(file)
     identity = Identity.load_or_create(Path(home).expanduser())
     me = entry.place(plan, identity)
     local = parse_address(listen, any_port=True)
     entry.admit(plan)
-    asyncio.run(_serve(plan, me, identity, model or plan.model.name, local, port))
+    kept = beside(Path(file), plan.ring[me].name)
+    if check:
+        asyncio.run(_check(plan, me, identity, local, kept, as_json))
+    else:
+        asyncio.run(_serve(plan, me, identity, model or plan.model.name, local, port, kept))
+
+
+async def _check(
+    plan: "PlanFile",
+    me: int,
+    identity: "Identity",
+    listen: "Address",
+    kept: "Path",
+    as_json: bool,
+) -> None:
+    """Only the edges: no model is needed for that, and no port."""
+    import asyncio
+    import json
+    import signal
+
+    from kafila.errors import NetworkProblem
+    from kafila.serve import check, verify
+    from kafila.serve.view import Lines
+
+    # Ended early, nothing is verified: SIGTERM must not look like 0 either.
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGTERM, signal.raise_signal, signal.SIGINT
+    )
+    with Lines() as shown:
+        found = await check.check(plan, me, identity, view=shown, listen=listen)
+        findings = verify.findings(plan, me, found)
+        click.echo(json.dumps(findings, indent=2) if as_json else verify.table(found))
+        verify.keep(kept, findings, shown.say)
+        if worse := verify.shortcoming(found):
+            shown.say(f"warning: {worse}")
+        if broken := verify.broken(found):
+            raise NetworkProblem(broken)
 
 
 async def _serve(
@@ -63,8 +122,9 @@ async def _serve(
     me: int,
     identity: "Identity",
     source: str,
-    listen: tuple[str, int],
+    listen: "Address",
     port: int,
+    kept: "Path",
 ) -> None:
     """Put checkpoint, stage, ring and API together; ends by an error, Ctrl-C or SIGTERM."""
     import asyncio
@@ -73,7 +133,7 @@ async def _serve(
     from kafila.api import server
     from kafila.api.app import Api
     from kafila.api.model import Model
-    from kafila.serve import load, runtime
+    from kafila.serve import load, runtime, verify
     from kafila.serve.view import view
 
     load.check(plan, source)
@@ -109,7 +169,16 @@ async def _serve(
     try:
         with view() as shown:
             await runtime.serve(
-                plan, me, identity, open_stage=open_stage, api=api, view=shown, listen=listen
+                plan,
+                me,
+                identity,
+                open_stage=open_stage,
+                api=api,
+                view=shown,
+                listen=listen,
+                verified=lambda found: verify.keep(
+                    kept, verify.findings(plan, me, found), shown.say
+                ),
             )
     except asyncio.CancelledError:
         if not terminated:  # Ctrl-C is told to the user, SIGTERM is an ordinary end

@@ -16,10 +16,11 @@ from kafila.defaults import FAILURE_TEXT_BYTES, GROUP_CHANNELS
 
 Array = npt.NDArray[Any]
 
-_PREFILL: Final = struct.Struct("<BBHHHII")  # kind, last, group, row, count, start, request
+_PREFILL: Final = struct.Struct("<BBHHHIIHH")
+# kind, last, group, row, count, start, request; the group and row of the source
 _DECODE: Final = struct.Struct("<BxHHxxI")  # kind, group, count, step; then rows, positions, x
 _RELEASE: Final = struct.Struct("<BxHH")  # kind, group, row
-_LOADED: Final = struct.Struct("<BxH")  # kind, member
+_LOADED: Final = struct.Struct("<BxH")  # kind, member; likewise of one that has checked
 _READY: Final = struct.Struct("<B")  # kind
 _FAILURE: Final = struct.Struct("<BBH")  # kind, exit code, member; then text in UTF-8
 
@@ -48,6 +49,7 @@ class Shape:
 class Prefill:
     """`count` prompt positions of a slot from `start` on.
 
+    Those before `start` are in `source` (group, row); if that is another slot, they are copied.
     `x` is [count, hidden]; on the way back to the head it is [1, hidden] (the last position) for
     the `last` chunk and [0, hidden] for the others.
     """
@@ -58,6 +60,7 @@ class Prefill:
     start: int
     count: int
     last: bool
+    source: tuple[int, int]
     x: Array
 
 
@@ -101,9 +104,16 @@ class Failure:
     text: str
 
 
-Frame = Prefill | Decode | Release | Loaded | Ready | Failure
+@dataclass(frozen=True)
+class Checked:
+    """`member` has looked at its edges and will not serve (`--check`); to its neighbours only."""
 
-_KINDS: Final = {Prefill: 1, Decode: 2, Release: 3, Loaded: 4, Ready: 5, Failure: 6}
+    member: int
+
+
+Frame = Prefill | Decode | Release | Loaded | Ready | Failure | Checked
+
+_KINDS: Final = {Prefill: 1, Decode: 2, Release: 3, Loaded: 4, Ready: 5, Failure: 6, Checked: 7}
 
 
 def largest(shape: Shape) -> int:
@@ -113,15 +123,16 @@ def largest(shape: Shape) -> int:
 
 
 def channel(frame: Frame) -> int:
-    """Groups decode and prefill on streams of their own; all else shares the control stream.
+    """Groups decode on streams of their own, prefill has one, all else shares the control stream.
 
-    With more than GROUP_CHANNELS groups some share; what matters is that a group keeps to one.
+    With more than GROUP_CHANNELS groups some share; what matters is that a group keeps to one. All
+    prefill comes in the order in which it was sent: a chunk is copied before it is written over.
     """
     match frame:
         case Decode():
             return 1 + frame.group % GROUP_CHANNELS
         case Prefill():
-            return 1 + GROUP_CHANNELS + frame.group % GROUP_CHANNELS
+            return 1 + GROUP_CHANNELS
         case _:
             return 0
 
@@ -131,8 +142,9 @@ def encode(frame: Frame) -> bytes:
     kind = _KINDS[type(frame)]
     match frame:
         case Prefill():
+            slot = frame.group, frame.row
             head = _PREFILL.pack(
-                kind, frame.last, frame.group, frame.row, frame.count, frame.start, frame.request
+                kind, frame.last, *slot, frame.count, frame.start, frame.request, *frame.source
             )
             return head + frame.x.tobytes()
         case Decode():
@@ -142,7 +154,7 @@ def encode(frame: Frame) -> bytes:
             return head + slots + frame.x.tobytes()
         case Release():
             return _RELEASE.pack(kind, frame.group, frame.row)
-        case Loaded():
+        case Loaded() | Checked():
             return _LOADED.pack(kind, frame.member)
         case Ready():
             return _READY.pack(kind)
@@ -168,6 +180,9 @@ def decode(message: bytes, *, members: int, shape: Shape | None, to_head: bool) 
     if kind == _KINDS[Loaded]:
         (_, member) = _exactly(_LOADED, message)
         return Loaded(_below(member, members, "member"))
+    if kind == _KINDS[Checked]:
+        (_, member) = _exactly(_LOADED, message)
+        return Checked(_below(member, members, "member"))
     if kind == _KINDS[Ready]:
         _exactly(_READY, message)
         return Ready()
@@ -189,15 +204,16 @@ def decode(message: bytes, *, members: int, shape: Shape | None, to_head: bool) 
 
 
 def _prefill(message: bytes, shape: Shape, to_head: bool) -> Prefill:
-    _, last, group, row, count, start, request = _leading(_PREFILL, message)
+    _, last, group, row, count, start, request, *source = _leading(_PREFILL, message)
     _below(last, 2, "last flag")
-    _below(group, shape.groups, "group")
-    _below(row, shape.rows, "row")
+    for a, b in ((group, row), source):
+        _below(a, shape.groups, "group")
+        _below(b, shape.rows, "row")
     if not 1 <= count <= shape.chunk or start + count > shape.context:
         raise FrameError(f"a prefill of {count} positions from {start}")
     carried = last if to_head else count
     x = _activations(message, _PREFILL.size, carried, shape)
-    return Prefill(request, group, row, start, count, bool(last), x)
+    return Prefill(request, group, row, start, count, bool(last), (source[0], source[1]), x)
 
 
 def _decode(message: bytes, shape: Shape) -> Decode:

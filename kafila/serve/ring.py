@@ -13,7 +13,7 @@ from typing import Protocol
 from kafila.defaults import LAST_WORDS_SECONDS
 from kafila.errors import KafilaError, NetworkProblem
 from kafila.serve import frames
-from kafila.serve.frames import Failure, Frame, FrameError, Loaded, Ready, Shape
+from kafila.serve.frames import Checked, Failure, Frame, FrameError, Loaded, Ready, Shape
 
 
 class Link(Protocol):
@@ -160,6 +160,13 @@ class Ring:
                 if self.me != 0:
                     self.ready.set()
                     self.send(frame)
+            case Checked():
+                name = self.names[frame.member]
+                self.fail(
+                    NetworkProblem(
+                        f"{name} only checked its edges (--check): run `kafila serve` there without"
+                    )
+                )
             case Failure():
                 if frame.member != self.me and not self.failed.done():
                     self._spread(frame)

@@ -5,31 +5,30 @@ The stage and the API are given: this module knows neither checkpoints nor HTTP.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, NoReturn
 
 from kafila import defaults
-from kafila.address import parse_address
+from kafila.address import Address
 from kafila.errors import KafilaError, NetworkProblem
 from kafila.net.edge import Edge
 from kafila.net.identity import Identity
-from kafila.net.node import Node
 from kafila.planfile import PlanFile
-from kafila.rendezvous.client import RendezvousClient
 from kafila.serve.compute import Compute
+from kafila.serve.connect import connected
 from kafila.serve.head import Head, HeadBlocks
 from kafila.serve.member import Member, shape_of
+from kafila.serve.moves import Watch
 from kafila.serve.ring import Ring, as_problem
+from kafila.serve.verify import Verified, shortcoming, table, verify
 from kafila.serve.view import View
-from kafila.session.edges import form_edges
-from kafila.session.meet import meet
+from kafila.session.edges import Outcome, neighbours, part
 from kafila.words import listed
 
 OpenStage = Callable[[Callable[[str, int, int], None]], HeadBlocks]
 Health = Callable[[], dict[str, Any]]
 Api = Callable[[Head, Health], Coroutine[Any, Any, None]]
-Edges = tuple[Edge | None, Edge | None]
 
 
 async def serve(
@@ -40,21 +39,28 @@ async def serve(
     open_stage: OpenStage,
     api: Api,
     view: View,
-    listen: tuple[str, int] = ("0.0.0.0", 0),
+    listen: Address = ("0.0.0.0", 0),
+    verified: Callable[[list[Verified]], None] = lambda found: None,
 ) -> NoReturn:
     """Serve as member `me` of the plan until cancelled.
 
-    `open_stage(on_progress)` runs on the compute thread once the edges are up; `api(head, health)`
-    runs on the head once all members are ready. Raises the ring's error when it fails: this
-    member's own, which the others are told, or theirs, which names them.
+    `verified` is told how the edges came up, whether or not all did; `open_stage(on_progress)` then
+    runs on the compute thread; `api(head, health)` runs on the head once all members are ready.
+    Raises the ring's error when it fails: this member's own, which the others are told, or theirs,
+    which names them.
     """
     async with AsyncExitStack() as stack:
-        edges = await _meet(stack, plan, me, identity, view, listen)
-        ring = Ring([member.name for member in plan.ring], me, *edges)
+        outcomes = await stack.enter_async_context(connected(plan, me, identity, view, listen))
+        found = verify(plan, me, outcomes)
+        verified(found)
+        edges = await _usable(outcomes, found, view)
+        ring = _ring(plan, me, edges)
         compute = Compute(bound=plan.groups + len(plan.ring))
         stack.push_async_callback(compute.stop, defaults.COMPUTE_STOP_SECONDS)
-        stack.push_async_callback(_part, edges)
-        run = asyncio.ensure_future(_run(plan, ring, compute, open_stage, api, view))
+        stack.push_async_callback(part, edges.values(), "")  # its last words leave before that
+        watch = Watch(plan, me, edges, view.say)
+        stack.callback(_account, watch, view)
+        run = asyncio.ensure_future(_run(plan, ring, compute, watch, open_stage, api, view))
         try:
             over: set[asyncio.Future[Any]] = {run, ring.failed}
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
@@ -69,55 +75,41 @@ async def serve(
             await asyncio.gather(run, return_exceptions=True)
 
 
-async def _meet(
-    stack: AsyncExitStack,
-    plan: PlanFile,
-    me: int,
-    identity: Identity,
-    view: View,
-    listen: tuple[str, int],
-) -> Edges:
-    """The edges to both neighbours; they end with `stack`. A ring of one needs no network."""
-    if len(plan.ring) == 1:
-        return None, None
-    session = plan.session
-    if session.rendezvous is None:
-        raise NetworkProblem(
-            "the plan names no rendezvous, so its members cannot meet; run `kafila rendezvous` "
-            "and write its address under session: rendezvous"
-        )
-    key = bytes.fromhex(session.rendezvous_key) if session.rendezvous_key else None
-    node = await Node.open(identity, *listen)
-    stack.push_async_callback(node.close)
-    client = await RendezvousClient.connect(node, parse_address(session.rendezvous), key)
-    try:
-        peers = await meet(
-            client, identity, node, plan, me, on_event=lambda event: view.say(str(event))
-        )
-        edges = await form_edges(node, plan, me, peers)
-    finally:
-        await client.close()
-    planned = plan.ring[me].edge
-    for edge in _distinct(edges):
-        also = f", planned {planned.path}" if planned and planned.to == edge.peer.name else ""
-        view.say(f"edge to {edge.peer.name} is up: {edge.path.kind}{also}")
-    return edges
+async def _usable(
+    outcomes: Mapping[int, Outcome], found: list[Verified], view: View
+) -> dict[int, Edge]:
+    """The edges by ring index, shown as predicted and as they are; raises why one is missing."""
+    if found:
+        view.say(table(found))
+    if worse := shortcoming(found):
+        view.say(f"warning: {worse}")
+    problems = [each for each in outcomes.values() if isinstance(each, KafilaError)]
+    if problems:
+        await part(outcomes.values())
+        raise problems[0]
+    return {other: each for other, each in outcomes.items() if isinstance(each, Edge)}
 
 
-async def _part(edges: Edges) -> None:
-    """Close the edges once what was sent on them has left: the ring's last words among it."""
-    await asyncio.gather(*(edge.close() for edge in _distinct(edges)))
+def _ring(plan: PlanFile, me: int, edges: Mapping[int, Edge]) -> Ring:
+    """In a ring of two both neighbours are the same one; a ring of one has none."""
+    names = [member.name for member in plan.ring]
+    pair = neighbours(len(names), me)
+    if pair is None:
+        return Ring(names, me, None, None)
+    return Ring(names, me, edges[pair[0]], edges[pair[1]])
 
 
-def _distinct(edges: Edges) -> list[Edge]:
-    """In a ring of two both are the same one."""
-    return list(dict.fromkeys(edge for edge in edges if edge))
+def _account(watch: Watch, view: View) -> None:
+    watch.close()
+    for line in watch.account():
+        view.say(line)
 
 
 async def _run(
     plan: PlanFile,
     ring: Ring,
     compute: Compute,
+    watch: Watch,
     open_stage: OpenStage,
     api: Api,
     view: View,
@@ -136,15 +128,15 @@ async def _run(
         head = Head(ring, stage, compute)
         ring.loaded(shape_of(stage))
         await _ready(ring)
-        health = _health(plan, ring, head)
+        health = _health(plan, ring, head, watch)
         view.say(_ring_words(plan))
-        await asyncio.gather(api(head, health), _show(view, lambda: _head_words(head)))
+        await asyncio.gather(api(head, health), _show(view, watch, lambda: _head_words(head)))
     else:
         member = Member(ring, stage, compute)
         ring.loaded(shape_of(stage))
         await _ready(ring)
         view.say(_ring_words(plan))
-        await _show(view, lambda: _member_words(member))
+        await _show(view, watch, lambda: _member_words(member))
 
 
 async def _ready(ring: Ring) -> None:
@@ -158,9 +150,10 @@ async def _ready(ring: Ring) -> None:
         ) from None
 
 
-async def _show(view: View, words: Callable[[], tuple[str, bool]]) -> NoReturn:
+async def _show(view: View, watch: Watch, words: Callable[[], tuple[str, bool]]) -> NoReturn:
     while True:
-        view.state(*words())
+        line, active = words()
+        view.state(line + watch.status(), active)
         await asyncio.sleep(defaults.STATUS_SECONDS)
 
 
@@ -188,7 +181,7 @@ def _member_words(member: Member) -> tuple[str, bool]:
     return f"{rate:.1f} tok/s; {len(member.slots)} slots in use", len(member.slots) > 0
 
 
-def _health(plan: PlanFile, ring: Ring, head: Head) -> Health:
+def _health(plan: PlanFile, ring: Ring, head: Head, watch: Watch) -> Health:
     """The state of the ring for GET /health."""
     began = time.monotonic()
 
@@ -203,6 +196,7 @@ def _health(plan: PlanFile, ring: Ring, head: Head) -> Health:
                 {"name": member.name, "blocks": member.blocks, "platform": member.platform}
                 for member in plan.ring
             ],
+            "edges": watch.health(),
             "groups": plan.groups,
             "slots": {"used": schedule.used, "total": schedule.slots},
             "waiting": schedule.waiting,

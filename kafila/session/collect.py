@@ -12,7 +12,7 @@ from kafila import PROTOCOL
 from kafila import defaults as d
 from kafila.manifest import Manifest
 from kafila.messages import Malformed, OtherVersion
-from kafila.probe.report import Report
+from kafila.probe.report import Nat, Report
 from kafila.session import messages as say
 from kafila.session.claims import untrue
 from kafila.session.code import Code
@@ -51,11 +51,26 @@ class Compute:
 
 
 @dataclass(frozen=True)
+class Welcomed:
+    """This joiner may be asked for help from now on, and may ask."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Helped:
+    """The joiner asked for help or answered; see kafila.session.helping."""
+
+    attempt: int
+    message: say.Helping
+
+
+@dataclass(frozen=True)
 class Tell:
     event: Event
 
 
-Action = Post | Drop | Compute | Tell
+Action = Post | Drop | Compute | Welcomed | Helped | Tell
 
 
 class HostState(enum.Enum):
@@ -74,6 +89,7 @@ class JoinerState(enum.Enum):
     REPORTED = "its report is kept"
 
 
+HELPERS = (JoinerState.MEASURING, JoinerState.REPORTED)
 PLACED = (JoinerState.CONFIRMED, JoinerState.MEASURING, JoinerState.REPORTED)
 
 
@@ -165,6 +181,24 @@ class Host:
         self._enter(joiner, JoinerState.ANSWERED, now + d.STEP_SECONDS)
         return [Post(attempt, say.exchange(message))]
 
+    def help(self, attempt: int, message: say.Helping) -> list[Action]:
+        """Say this to a joiner that is here."""
+        joiner = self._joiners.get(attempt)
+        if joiner is None or joiner.state not in HELPERS:
+            return []
+        assert joiner.channel is not None
+        return [Post(attempt, say.seal(joiner.channel.outgoing, message))]
+
+    def revise(self, nat: Nat) -> None:
+        """The host knows more of its own NAT."""
+        own = self.reports[self._key]
+        self.reports[self._key] = own.model_copy(update={"nat": nat})
+
+    @property
+    def helpers(self) -> set[int]:
+        """Joiners that are here and welcome."""
+        return {attempt for attempt, j in self._joiners.items() if j.state in HELPERS}
+
     def tick(self, now: float) -> list[Action]:
         """Time has passed; call about once a second."""
         actions: list[Action] = []
@@ -188,7 +222,10 @@ class Host:
                 return [Compute(joiner.attempt, bytes.fromhex(message.message), terms)]
             case JoinerState.ANSWERED, say.Confirm():
                 return self._check(joiner, bytes.fromhex(message.proof), now)
-            case ((JoinerState.CONFIRMED | JoinerState.MEASURING), say.Sealed()):
+            case (
+                (JoinerState.CONFIRMED | JoinerState.MEASURING | JoinerState.REPORTED),
+                say.Sealed(),
+            ):
                 assert joiner.channel is not None
                 plain = say.unseal(joiner.channel.incoming, message)
                 match joiner.state, plain:
@@ -196,6 +233,11 @@ class Host:
                         return self._welcome(joiner, plain.name)
                     case JoinerState.MEASURING, say.Measured():
                         return self._keep(joiner, plain.report)
+                    case (
+                        (JoinerState.MEASURING | JoinerState.REPORTED),
+                        (say.Stand() | say.Standing() | say.Knock() | say.Knocked()),
+                    ):
+                        return [Helped(joiner.attempt, plain)]
         return self._refuse(joiner, "malformed", f"the host did not expect {message.kind} now")
 
     def _check(self, joiner: _Joiner, proof: bytes, now: float) -> list[Action]:
@@ -224,6 +266,7 @@ class Host:
         welcome = say.Welcome(host=self._name, members=self._members, manifest=self._manifest)
         return [
             Post(joiner.attempt, say.seal(joiner.channel.outgoing, welcome)),
+            Welcomed(joiner.attempt),
             Tell(MemberJoined(name, len(self._placed), self._members)),
         ]
 

@@ -123,6 +123,35 @@ class Met:
         return f"{self.name} is here"
 
 
+@dataclass(frozen=True)
+class RendezvousLost:
+    """To a serving member: no rendezvous, for now. Said once for an outage."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.why.rstrip('.')}; it is dialled again, and direct edges do not need it"
+
+
+@dataclass(frozen=True)
+class RendezvousBack:
+    """The member is registered again."""
+
+    def __str__(self) -> str:
+        return "the rendezvous is back"
+
+
+@dataclass(frozen=True)
+class Unrelayed:
+    """The edge to this member has no relay: it comes up directly or not at all."""
+
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"no relay for the edge to {self.name}: {self.why.rstrip('.')}"
+
+
 Event = (
     CodeReady
     | MemberJoined
@@ -134,5 +163,8 @@ Event = (
     | Waiting
     | OtherPlan
     | Met
+    | RendezvousLost
+    | RendezvousBack
+    | Unrelayed
 )
 OnEvent = Callable[[Event], None]

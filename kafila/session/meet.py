@@ -1,25 +1,20 @@
 """How the members of a plan find each other: everyone enters, everyone waits for all others.
 
-Trusts the plan for who a member is, and only a member's signature for how to reach it.
+Trusts the plan for who a member is, and only a member's signature for how to reach it. Sans-IO.
 """
 
-import asyncio
 import base64
 import math
-from collections.abc import Mapping
 
 from kafila import PROTOCOL
 from kafila import defaults as d
 from kafila.errors import IdentityProblem, NetworkProblem
 from kafila.messages import Malformed, OtherVersion
 from kafila.net.edge import Peer
-from kafila.net.identity import Identity
-from kafila.net.node import Node
 from kafila.planfile import PlanFile
-from kafila.rendezvous.client import RendezvousClient
 from kafila.rendezvous.messages import Gone, Notice, Present
-from kafila.session.events import Event, Met, OnEvent, OtherPlan, Waiting
-from kafila.session.record import Record, Self, sign, verify
+from kafila.session.events import Event, Met, OtherPlan
+from kafila.session.record import Record, verify
 from kafila.words import listed, short
 
 
@@ -40,7 +35,7 @@ def _index(plan: PlanFile, key: str) -> int | None:
 
 
 class Meeting:
-    """Who of the plan is there; what the rendezvous said and `now` go in. Sans-IO.
+    """Who of the plan is there; what the rendezvous said and `now` go in.
 
     A member with another plan may be a process that died a moment ago, or one that its user is
     about to start anew; so it has OTHER_PLAN_SECONDS to come with this plan.
@@ -74,6 +69,11 @@ class Meeting:
             f"{listed(theirs)} than this member ({short(self._plan.digest)}); "
             "give every member the same plan file"
         )
+
+    def forget(self) -> None:
+        """A rendezvous is entered anew: it introduces all who are there."""
+        self.peers.clear()
+        self._others.clear()
 
     def hear(self, notice: Notice, now: float) -> Event | None:
         """A notice came: what to tell the user about it.
@@ -114,6 +114,7 @@ class Meeting:
             exchange_key=bytes.fromhex(record.exchange_key),
             certificate=base64.b64decode(record.certificate),
             candidates=record.candidates,
+            nonce=bytes.fromhex(record.nonce),
         )
         return Met(member.name)
 
@@ -134,55 +135,3 @@ class Meeting:
                 "after it probed? Probe again"
             )
         return record
-
-
-async def meet(
-    client: RendezvousClient,
-    identity: Identity,
-    node: Node,
-    plan: PlanFile,
-    me: int,
-    timeout: float = d.MEET_SECONDS,
-    on_event: OnEvent = lambda event: None,
-) -> Mapping[int, Peer]:
-    """Enter the plan's session and wait for all others: ring index -> how to reach it.
-
-    Raises NetworkProblem naming who did not come within `timeout` seconds, IdentityProblem as
-    `Meeting.hear` does and for a member that keeps another plan; the others are then told too. Once
-    all have met, nobody needs the client any more: the rendezvous has sent everybody's record to
-    everybody else before anyone can leave.
-    """
-    session = bytes.fromhex(plan.session.id)
-    mine = Self(session, plan.digest, tuple(node.local_candidates()))
-    keys = [bytes.fromhex(member.key) for member in plan.ring]
-    await client.enter(session, keys, sign(identity, mine))
-    meeting = Meeting(plan, me)
-    try:
-        await _hear_all(meeting, client, timeout, on_event)
-    except IdentityProblem:
-        client.leave()
-        raise
-    return meeting.peers
-
-
-async def _hear_all(
-    meeting: Meeting, client: RendezvousClient, timeout: float, on_event: OnEvent
-) -> None:
-    told: tuple[str, ...] = ()
-    loop = asyncio.get_running_loop()
-    until = loop.time() + timeout
-    while meeting.missing:
-        if meeting.missing != told:
-            told = meeting.missing
-            on_event(Waiting(told))
-        try:
-            async with asyncio.timeout_at(min(until, meeting.patience)):
-                notice = await client.receive(None)
-        except TimeoutError:
-            raise meeting.conflict() or NetworkProblem(
-                f"{listed(meeting.missing)} did not come within {timeout:.0f} s; run "
-                "`kafila serve` there with this plan"
-            ) from None
-        event = meeting.hear(notice, loop.time())
-        if event is not None:
-            on_event(event)

@@ -7,7 +7,7 @@ loop); `join_session` drives it over a rendezvous client. Must not know how to m
 import asyncio
 import enum
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Never, TypeVar
 
 from kafila import PROTOCOL
 from kafila import defaults as d
@@ -15,12 +15,15 @@ from kafila.errors import IdentityProblem, KafilaError, NetworkProblem, UsagePro
 from kafila.manifest import Manifest
 from kafila.messages import Malformed, OtherVersion
 from kafila.net.identity import Identity
+from kafila.probe.doors import Doors
+from kafila.probe.netcheck import Knocker
 from kafila.probe.report import Report
 from kafila.rendezvous.client import RendezvousClient
 from kafila.rendezvous.messages import Ended, Mail
 from kafila.session import messages as say
 from kafila.session.code import Code
 from kafila.session.events import HostConfirmed, OnEvent, ReportSent
+from kafila.session.helping import Helping
 from kafila.session.pake import Channel, Pake, PakeFailure, Terms
 
 T = TypeVar("T")
@@ -43,6 +46,8 @@ class Member:
         self.state = MemberState.NEW
         self.welcome: say.Welcome | None = None
         self.received: say.Received | None = None
+        self.helping: list[say.Helping] = []
+        """What the host said beside all that; whoever drives this takes it from here."""
         self._code = code
         self.key = key
         self._name = name
@@ -73,6 +78,11 @@ class Member:
             raise NetworkProblem(
                 f"the host's messages do not arrive as it sent them ({error}); join again"
             ) from None
+
+    def help(self, message: say.Helping) -> str:
+        """What this member says beside all that, to mail."""
+        assert self._channel is not None
+        return say.seal(self._channel.outgoing, message)
 
     def report(self, report: Report) -> str:
         """The report, to mail."""
@@ -119,6 +129,11 @@ class Member:
             case MemberState.REPORTED, say.Received():
                 self.received = plain
                 self.state = MemberState.DONE
+            case (
+                (MemberState.MEASURING | MemberState.REPORTED),
+                (say.Stand() | say.Standing() | say.Knock() | say.Knocked()),
+            ):
+                self.helping.append(plain)
             case _:
                 raise Malformed(f"{plain.kind} out of turn")
 
@@ -137,13 +152,15 @@ async def join_session(
     identity: Identity,
     code: Code,
     name: str,
-    make_report: Callable[[Manifest | None], Awaitable[Report]],
+    make_report: Callable[[Manifest | None, Knocker], Awaitable[Report]],
     on_event: OnEvent,
+    doors: Doors | None = None,
 ) -> None:
     """Join the session of `code`, measure what its host asks for, hand in the report.
 
     `make_report` gets the host's manifest (None: the standard shapes) once the host has proven
-    that it knows the code. Its report must carry `identity`'s key and `name`. Raises
+    that it knows the code, and the host itself, to help where a stranger is needed. Its report
+    must carry `identity`'s key and `name`. At `doors` this member helps the host. Raises
     IdentityProblem for a wrong, expired or used-up code and for a surplus member, UsageProblem
     for a name already taken, NetworkProblem when host or rendezvous go away.
     """
@@ -151,21 +168,40 @@ async def join_session(
     member = Member(code, identity.key, name)
     host = bytes.fromhex(joined.host)
     client.post(joined.attempt, await asyncio.to_thread(member.greet, host))
+    helping = Helping(lambda message: client.post(joined.attempt, member.help(message)), doors)
+
+    async def hear(timeout: float | None) -> None:
+        body = await _mail(client, timeout)
+        slow = member.welcome is None  # there is a key exchange to compute
+        for answer in await asyncio.to_thread(member.hear, body) if slow else member.hear(body):
+            client.post(joined.attempt, answer)
+        while member.helping:
+            helping.hear(member.helping.pop(0))
 
     async def until(state: MemberState) -> None:
         while member.state is not state:
-            body = await _mail(client, d.STEP_SECONDS)
-            for answer in await asyncio.to_thread(member.hear, body):
-                client.post(joined.attempt, answer)
+            await hear(d.STEP_SECONDS)
+
+    async def listen() -> Never:
+        while True:
+            await hear(None)
+
+    async def make() -> Report:
+        made = await make_report(manifest, helping)
+        await helping.settled()  # the host may be at it
+        return made
 
     await until(MemberState.MEASURING)
     assert member.welcome is not None
     manifest = member.welcome.manifest
     model = None if manifest is None else manifest.name
     on_event(HostConfirmed(member.welcome.host, joined.host, model, member.welcome.members))
-    report = await _while_connected(make_report(manifest), client, member)
-    client.post(joined.attempt, member.report(report))
-    await until(MemberState.DONE)
+    try:
+        report = await _while(listen(), make())
+        client.post(joined.attempt, member.report(report))
+        await until(MemberState.DONE)
+    finally:
+        await helping.close()
     assert member.received is not None
     on_event(ReportSent(member.received.reports, member.received.members))
 
@@ -180,17 +216,13 @@ async def _mail(client: RendezvousClient, timeout: float | None) -> str:
     raise NetworkProblem(f"the rendezvous sent an unexpected {notice.kind}")
 
 
-async def _while_connected(making: Awaitable[T], client: RendezvousClient, member: Member) -> T:
-    """The outcome of `making`, unless the host ends or refuses first."""
-    work = asyncio.ensure_future(making)
-    mail = asyncio.ensure_future(_mail(client, None))
+async def _while(hearing: Awaitable[Never], work: Awaitable[T]) -> T:
+    """The outcome of `work`, unless hearing ends first: with why the host or the rendezvous did."""
+    ears, hands = asyncio.ensure_future(hearing), asyncio.ensure_future(work)
     try:
-        await asyncio.wait({work, mail}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            member.hear(await mail)  # only a refusal is in turn here
-            raise NetworkProblem("the host sent something while this member measured; join again")
-        return await work
+        await asyncio.wait({ears, hands}, return_when=asyncio.FIRST_COMPLETED)
+        return await (hands if hands.done() else ears)
     finally:
-        work.cancel()
-        mail.cancel()
-        await asyncio.gather(work, mail, return_exceptions=True)
+        ears.cancel()
+        hands.cancel()
+        await asyncio.gather(ears, hands, return_exceptions=True)

@@ -5,13 +5,17 @@ as `Sealed`, whose plain text is one of the sealed messages below. Knows no stat
 """
 
 import base64
+import ipaddress
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter
 
-from kafila.defaults import MAIL_LIMIT, MAX_MEMBERS
+from kafila.address import parse_address
+from kafila.defaults import DOORS, MAIL_LIMIT, MAX_MEMBERS, TEXT_LIMIT
+from kafila.errors import UsageProblem
 from kafila.manifest import Manifest
 from kafila.messages import Base64, Message, Text, decode_strictly, presentable
+from kafila.net.reflecting import TOKEN_SIZE
 from kafila.probe.report import Report
 from kafila.schema import Name
 from kafila.session.pake import MESSAGE, Box
@@ -20,6 +24,18 @@ Refusal = Literal["code", "void", "full", "name", "late", "malformed", "version"
 
 Point = Annotated[str, StringConstraints(pattern=f"^[0-9a-f]{{{2 * MESSAGE}}}$")]
 Proof = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+def _place(text: str) -> str:
+    """A numeric address with its port."""
+    try:
+        ipaddress.ip_address(parse_address(text)[0])
+    except UsageProblem as error:
+        raise ValueError("not an address") from error
+    return text
+
+
+Place = Annotated[str, StringConstraints(max_length=TEXT_LIMIT), AfterValidator(_place)]
 
 
 class Exchange(Message):
@@ -72,6 +88,34 @@ class Measured(Message):
     report: Annotated[Report, AfterValidator(presentable)]
 
 
+class Stand(Message):
+    """Sealed, from either: help to classify my NAT as a stranger does; where do you stand?"""
+
+    kind: Literal["stand"] = "stand"
+
+
+class Standing(Message):
+    """Sealed, the answer: as the rendezvous sees a socket that knocks next; None: not at all."""
+
+    kind: Literal["standing"] = "standing"
+    at: Place | None
+
+
+class Knock(Message):
+    """Sealed: send knocks with this token to these doors now."""
+
+    kind: Literal["knock"] = "knock"
+    token: Annotated[str, StringConstraints(pattern=f"^[0-9a-f]{{{2 * TOKEN_SIZE}}}$")]
+    doors: Annotated[tuple[Place, ...], Field(max_length=DOORS)]
+
+
+class Knocked(Message):
+    """Sealed, the answer: where knocks with that token came from."""
+
+    kind: Literal["knocked"] = "knocked"
+    seen: Annotated[tuple[Place, ...], Field(max_length=DOORS)]
+
+
 class Received(Message):
     """Sealed, from the host: the report is kept; so many of all are in."""
 
@@ -81,7 +125,10 @@ class Received(Message):
 
 
 Clear = Exchange | Confirm | Refused | Sealed
-Plain = Hello | Welcome | Measured | Received | Refused
+Helping = Stand | Standing | Knock | Knocked
+"""What two members say to each other while one helps the other, see kafila.session.helping."""
+
+Plain = Hello | Welcome | Measured | Received | Refused | Helping
 
 _clear: TypeAdapter[Clear] = TypeAdapter(Annotated[Clear, Field(discriminator="kind")])
 _plain: TypeAdapter[Plain] = TypeAdapter(Annotated[Plain, Field(discriminator="kind")])

@@ -1,4 +1,4 @@
-"""The three ways to probe: alone, as a session's host, as one that joins.
+"""The ways to probe: alone, at a rendezvous, as a session's host, as one that joins.
 
 What is measured is `kafila.probe.device`'s business, how members prove themselves `host`'s and
 `member`'s; here both are put in order. Measuring runs on a thread: connections must stay alive,
@@ -11,12 +11,14 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kafila.address import Address, format_address
 from kafila.manifest import Manifest
 from kafila.net.identity import Identity
 from kafila.net.node import Node
+from kafila.probe.netcheck import Knocker, Netcheck, over_ipv4
 from kafila.probe.report import Probes, Report, Session
 from kafila.rendezvous.client import RendezvousClient
 from kafila.session.code import Code
@@ -31,8 +33,17 @@ Measure = Callable[[Manifest | None], Report]
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """Where members meet, where this one listens, and who else may be asked about its NAT."""
+
+    rendezvous: Address
+    listen: Address
+    stun: tuple[Address, ...] = ()
+
+
 def run(probing: Coroutine[Any, Any, T]) -> T:
-    """Run `host` or `join`; SIGTERM ends it as Ctrl-C does, with KeyboardInterrupt.
+    """Run `at`, `host` or `join`; SIGTERM ends it as Ctrl-C does, with KeyboardInterrupt.
 
     It ends at once, which may leave a daemon thread measuring: a compilation cannot be broken off.
     """
@@ -54,13 +65,24 @@ def alone(measure: Measure, manifest: Manifest | None) -> Probes:
     return Probes(manifest=manifest, reports=(run(_on_thread(measure, manifest)),))
 
 
+async def at(
+    measure: Measure, manifest: Manifest | None, *, identity: Identity, where: Meeting
+) -> Probes:
+    """This machine's report, with nobody else but a rendezvous that it is timed and classified at.
+
+    Raises NetworkProblem where the rendezvous is not there.
+    """
+    async with meeting(identity, where) as (node, client, net):
+        report = await _measured(measure, manifest, node, client, net)
+        return Probes(manifest=manifest, session=_session(where, client), reports=(report,))
+
+
 async def host(
     measure: Measure,
     manifest: Manifest | None,
     *,
     identity: Identity,
-    rendezvous: Address,
-    listen: Address,
+    where: Meeting,
     members: int,
     on_event: OnEvent,
 ) -> Probes:
@@ -68,19 +90,22 @@ async def host(
 
     Raises what `host_session` raises, and NetworkProblem where the rendezvous is not there.
     """
-    async with _meeting(identity, listen, rendezvous) as (node, client):
-        report = await _measured(measure, manifest, node, client)
-        reports = await host_session(client, identity, report, manifest, members, on_event)
-        where = Session(rendezvous=format_address(rendezvous), rendezvous_key=client.key.hex())
-        return Probes(manifest=manifest, session=where, host=report.name, reports=tuple(reports))
+    async with meeting(identity, where) as (node, client, net):
+        report = await _measured(measure, manifest, node, client, net)
+        reports = await host_session(client, identity, report, manifest, members, on_event, net)
+        return Probes(
+            manifest=manifest,
+            session=_session(where, client),
+            host=report.name,
+            reports=tuple(reports),
+        )
 
 
 async def join(
     measure: Measure,
     *,
     identity: Identity,
-    rendezvous: Address,
-    listen: Address,
+    where: Meeting,
     code: Code,
     name: str,
     on_event: OnEvent,
@@ -89,34 +114,54 @@ async def join(
 
     Raises what `join_session` raises, and NetworkProblem where the rendezvous is not there.
     """
-    async with _meeting(identity, listen, rendezvous) as (node, client):
+    async with meeting(identity, where) as (node, client, net):
 
-        async def make(manifest: Manifest | None) -> Report:
-            return await _measured(measure, manifest, node, client)
+        async def make(manifest: Manifest | None, host: Knocker) -> Report:
+            return await _measured(measure, manifest, node, client, net, host)
 
-        await join_session(client, identity, code, name, make, on_event)
+        await join_session(client, identity, code, name, make, on_event, net.doors)
+
+
+def _session(where: Meeting, client: RendezvousClient) -> Session:
+    return Session(rendezvous=format_address(where.rendezvous), rendezvous_key=client.key.hex())
 
 
 @asynccontextmanager
-async def _meeting(
-    identity: Identity, listen: Address, rendezvous: Address
-) -> AsyncIterator[tuple[Node, RendezvousClient]]:
-    node = await Node.open(identity, *listen)
+async def meeting(
+    identity: Identity, where: Meeting
+) -> AsyncIterator[tuple[Node, RendezvousClient, Netcheck]]:
+    """A socket, a connection to the rendezvous, and what stands between.
+
+    Raises NetworkProblem where the rendezvous is not there.
+    """
+    node = await Node.open(identity, *where.listen)
     try:
-        client = await RendezvousClient.connect(node, rendezvous)
-        yield node, client
+        client = await RendezvousClient.connect(node, await over_ipv4(where.rendezvous))
+        net = Netcheck(node, client, where.rendezvous, where.stun)
+        try:
+            yield node, client, net
+        finally:
+            net.close()
         await client.close()
     finally:
         await node.close()
 
 
 async def _measured(
-    measure: Measure, manifest: Manifest | None, node: Node, client: RendezvousClient
+    measure: Measure,
+    manifest: Manifest | None,
+    node: Node,
+    client: RendezvousClient,
+    net: Netcheck,
+    stranger: Knocker | None = None,
 ) -> Report:
-    """Device and round trips, one after the other: a busy machine answers late."""
+    """Device, round trips and NAT, one after the other: a busy machine answers late."""
     report = await _on_thread(measure, manifest)
     rtt, spread = await measure_rtt(node, client.address)
-    return report.model_copy(update={"rtt_us": rtt, "rtt_spread_us": spread})
+    await net.classify()
+    if stranger is not None and net.wants_stranger:
+        await net.meet(stranger)
+    return report.model_copy(update={"rtt_us": rtt, "rtt_spread_us": spread, "nat": net.nat()})
 
 
 async def _on_thread(measure: Measure, manifest: Manifest | None) -> Report:

@@ -42,6 +42,8 @@ class Record(Message):
     candidates: Annotated[tuple[tuple[Host, Port], ...], Field(max_length=MAX_CANDIDATES)]
     digest: Key
     """Of the plan it serves."""
+    nonce: Key
+    """Of its process: who connects to it signs this, and need not ask for it."""
 
 
 class _Signed(Message):
@@ -61,6 +63,7 @@ class Self:
     session: bytes
     digest: bytes
     candidates: tuple[tuple[str, int], ...]
+    nonce: bytes
 
 
 def sign(identity: Identity, mine: Self) -> str:
@@ -72,6 +75,7 @@ def sign(identity: Identity, mine: Self) -> str:
         certificate=base64.b64encode(identity.certificate).decode("ascii"),
         candidates=mine.candidates[:MAX_CANDIDATES],
         digest=mine.digest.hex(),
+        nonce=mine.nonce.hex(),
     ).model_dump_json()
     signature = identity.sign(_DOMAIN + record.encode())
     return _Signed(record=record, signature=signature.hex()).model_dump_json()

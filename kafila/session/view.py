@@ -2,11 +2,14 @@
 
 import sys
 from types import TracebackType
+from typing import Final
 
 import click
 
 from kafila.address import Address, format_address
-from kafila.probe.report import Report
+from kafila.plan.reach import paper_class
+from kafila.plan.values import Behaviour
+from kafila.probe.report import Nat, Report
 from kafila.session.events import CodeReady, Event
 
 
@@ -75,4 +78,22 @@ def report_line(report: Report) -> str:
     ]
     if report.rtt_us is not None:
         parts.append(f"{report.rtt_us / 1e3:.1f} ms to the rendezvous")
+    if report.nat is not None:
+        parts.append(nat_line(report.nat))
     return ", ".join(parts)
+
+
+def nat_line(nat: Nat) -> str:
+    """A NAT's class and its two behaviours, in short."""
+    if nat.blocked:
+        return "UDP blocked"
+    maps, filters = _BEHAVIOUR[nat.mapping], _BEHAVIOUR[nat.filtering]
+    return f"{paper_class(nat.value())} NAT (maps {maps}, filters {filters})"
+
+
+_BEHAVIOUR: Final[dict[Behaviour, str]] = {
+    "endpoint-independent": "alike for all",
+    "address-dependent": "by address",
+    "address-and-port-dependent": "by address and port",
+    "unknown": "in an unknown way",
+}

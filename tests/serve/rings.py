@@ -11,6 +11,7 @@ from kafila.serve.generation import Generation, Params
 from kafila.serve.head import Head
 from kafila.serve.member import Member, shape_of
 from kafila.serve.ring import Ring
+from kafila.serve.scheduler import chunks_under_way
 from tests.serve.toy import Wire, wire
 
 
@@ -33,7 +34,7 @@ async def fleet(stages: Sequence[Any]) -> AsyncIterator[Fleet]:
     following = [ends[i][0] if i < len(ends) else ends[0][1] for i in range(m)] if m > 1 else [None]
     previous = [ends[i - 1][1] if m > 2 or i else ends[0][0] for i in range(m)] if m > 1 else [None]
     rings = [Ring(names, i, previous[i], following[i]) for i in range(m)]
-    computes = [Compute(bound=stage.groups + m) for stage in stages]
+    computes = [Compute(bound=stage.groups + chunks_under_way(m)) for stage in stages]
     head = Head(rings[0], stages[0], computes[0])
     members = [Member(rings[i], stages[i], computes[i]) for i in range(1, m)]
     for ring, stage in zip(rings, stages, strict=True):

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ml_dtypes import bfloat16
 
+from kafila.defaults import MAX_CHANNELS
 from kafila.serve import frames
 from kafila.serve.frames import (
+    Checked,
     Decode,
     Failure,
     Frame,
@@ -31,7 +33,7 @@ def some(draw: st.DrawFn) -> tuple[Frame, Shape, bool]:
     """A frame that its ring could send, the ring's shape, and whether the head receives it."""
     shape, to_head = draw(st.sampled_from(SHAPES)), draw(st.booleans())
     group, row = draw(st.integers(0, shape.groups - 1)), draw(st.integers(0, shape.rows - 1))
-    kind = draw(st.sampled_from([Prefill, Decode, Release, Loaded, Ready, Failure]))
+    kind = draw(st.sampled_from([Prefill, Decode, Release, Loaded, Ready, Failure, Checked]))
 
     def x(n: int) -> frames.Array:
         bits = draw(st.binary(min_size=2 * n * shape.hidden, max_size=2 * n * shape.hidden))
@@ -43,17 +45,19 @@ def some(draw: st.DrawFn) -> tuple[Frame, Shape, bool]:
         last = draw(st.booleans())
         carried = int(last) if to_head else count
         request = draw(st.integers(0, 2**32 - 1))
-        return Prefill(request, group, row, start, count, last, x(carried)), shape, to_head
+        source = draw(st.integers(0, shape.groups - 1)), draw(st.integers(0, shape.rows - 1))
+        frame = Prefill(request, group, row, start, count, last, source, x(carried))
+        return frame, shape, to_head
     if kind is Decode:
         rows = draw(st.sets(st.integers(0, shape.rows - 1), min_size=1))
         positions = [draw(st.integers(0, shape.context - 1)) for _ in rows]
         step = draw(st.integers(0, 2**32 - 1))
-        frame = Decode(group, step, tuple(sorted(rows)), tuple(positions), x(len(rows)))
-        return frame, shape, to_head
+        decode = Decode(group, step, tuple(sorted(rows)), tuple(positions), x(len(rows)))
+        return decode, shape, to_head
     if kind is Release:
         return Release(group, row), shape, to_head
-    if kind is Loaded:
-        return Loaded(draw(st.integers(0, MEMBERS - 1))), shape, to_head
+    if kind is Loaded or kind is Checked:
+        return kind(draw(st.integers(0, MEMBERS - 1))), shape, to_head
     if kind is Failure:
         member, code = draw(st.integers(0, MEMBERS - 1)), draw(st.integers(0, 255))
         text = "".join(c for c in draw(st.text(max_size=100)) if c.isprintable())
@@ -87,7 +91,8 @@ def test_none_is_larger_than_the_largest(case: tuple[Frame, Shape, bool]) -> Non
 def test_the_largest_is_reached() -> None:
     for shape in SHAPES:
         count = min(shape.chunk, shape.context)
-        chunk = Prefill(1, 0, 0, 0, count, False, np.zeros((count, shape.hidden), shape.dtype))
+        x = np.zeros((count, shape.hidden), shape.dtype)
+        chunk = Prefill(1, 0, 0, 0, count, False, (0, 0), x)
         rows = tuple(range(shape.rows))
         step = Decode(0, 1, rows, rows, np.zeros((shape.rows, shape.hidden), shape.dtype))
         most = max(len(frames.encode(frame)) for frame in (chunk, step))
@@ -131,9 +136,11 @@ def test_garbage_is_refused_or_within_the_shape(
         (Release(2, 0), "group 2 where there are 2"),
         (Release(0, 4), "row 4 where there are 4"),
         (Loaded(5), "member 5 where there are 5"),
-        (Prefill(1, 0, 0, 36, 8, False, np.zeros((8, 3), np.float32)), "8 positions from 36"),
-        (Prefill(1, 0, 0, 0, 9, False, np.zeros((9, 3), np.float32)), "9 positions from 0"),
-        (Prefill(1, 0, 0, 0, 2, False, np.zeros((2, 4), np.float32)), "bytes where"),
+        (Prefill(1, 0, 0, 36, 8, False, (0, 0), np.zeros((8, 3), np.float32)), "8 positions from"),
+        (Prefill(1, 0, 0, 0, 9, False, (0, 0), np.zeros((9, 3), np.float32)), "9 positions from 0"),
+        (Prefill(1, 0, 0, 0, 2, False, (0, 0), np.zeros((2, 4), np.float32)), "bytes where"),
+        (Prefill(1, 0, 0, 1, 1, True, (2, 0), np.zeros((1, 3), np.float32)), "group 2 where"),
+        (Prefill(1, 0, 0, 1, 1, True, (0, 4), np.zeros((1, 3), np.float32)), "row 4 where"),
         (Decode(0, 1, (1, 1), (5, 5), np.zeros((2, 3), np.float32)), "do not ascend"),
         (Decode(0, 1, (1,), (40,), np.zeros((1, 3), np.float32)), "position 40"),
         (Decode(0, 1, (0, 7), (5, 5), np.zeros((2, 3), np.float32)), "row 7"),
@@ -160,9 +167,9 @@ def test_a_failures_text_is_bounded() -> None:
 
 def test_groups_and_prefill_have_channels_of_their_own() -> None:
     x = np.zeros((1, 3), np.float32)
-    used = [frames.channel(Decode(g, 0, (0,), (0,), x)) for g in range(31)]
-    used += [frames.channel(Prefill(1, g, 0, 0, 1, True, x)) for g in range(31)]
+    used = [frames.channel(Decode(g, 0, (0,), (0,), x)) for g in range(62)]
+    used += [frames.channel(Prefill(1, 3, 0, 0, 1, True, (3, 0), x))]
     used += [frames.channel(Release(1, 1))]
-    assert sorted(used) == list(range(63))
-    assert frames.channel(Decode(500, 0, (0,), (0,), x)) <= 31
-    assert 31 < frames.channel(Prefill(1, 500, 0, 0, 1, True, x)) < 63
+    assert sorted(used) == list(range(MAX_CHANNELS))
+    assert 1 <= frames.channel(Decode(500, 0, (0,), (0,), x)) <= 62
+    assert frames.channel(Prefill(1, 500, 0, 0, 1, True, (0, 0), x)) == 63

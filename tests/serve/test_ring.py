@@ -73,6 +73,37 @@ async def test_a_request_ends_at_eos_or_with_its_context() -> None:
         assert full.finish == "length"
 
 
+LONG = [*range(20), *range(5)] * 2
+
+
+@pytest.mark.parametrize(
+    ("members", "groups", "rows"), [(1, 1, 3), (2, 2, 4), (3, 3, 1), (4, 1, 3), (5, 4, 2)]
+)
+async def test_what_was_computed_before_does_not_matter(
+    members: int, groups: int, rows: int
+) -> None:
+    """Prompts that begin alike, together and one after the other, over what earlier ones left."""
+    prompts = [[*LONG[:n], *tail] for n in (9, 24, 31, 40) for tail in ([], [3], [3, 1], [4] * 9)]
+    async with fleet(stages(1, groups=1, rows=1)) as ring:
+        expected = []
+        for prompt in prompts:
+            expected.append(await ask(ring.head, prompt, 5))
+            await ask(ring.head, [99] * 40, 1)  # so that nothing is left
+    async with fleet(stages(members, groups=groups, rows=rows)) as ring:
+        for _ in range(2):
+            assert await asyncio.gather(*(ask(ring.head, p, 5) for p in prompts)) == expected
+        cached = []
+        for prompt, tokens in zip(prompts, expected, strict=True):
+            generation = ring.head.submit(prompt, Params(), 5, frozenset())
+            assert await read(generation) == tokens
+            assert generation.cached is not None
+            assert generation.cached % ring.head._stage.chunk == 0
+            assert generation.cached < len(prompt)
+            cached.append(generation.cached)
+        assert all(cached[1:])
+        assert cached[-1] >= 40
+
+
 def reached(generation: Generation, tokens: int) -> bool:
     return generation.produced >= tokens
 
@@ -289,6 +320,20 @@ async def test_a_forged_release_is_refused() -> None:
         ring.wires[1].send(0, encode(Release(0, 0)))
         with pytest.raises(NetworkProblem, match="never sent"):
             await read(running)
+
+
+async def test_steps_slip_between_the_chunks_of_a_long_prompt() -> None:
+    async with fleet(stages(3, groups=2, rows=2, context=800)) as ring:
+        running = ring.head.submit([1], Params(), 700, frozenset())
+        await until(lambda: running.produced > 2)
+        before = running.produced
+        long = ring.head.submit([2] * 400, Params(), 1, frozenset())
+        short = ring.head.submit([3] * 9, Params(), 1, frozenset())
+        assert len(await read(short)) == 1
+        assert long.produced == 0
+        assert len(await read(long)) == 1
+        assert 10 < running.produced - before < 600
+        running.cancel()
 
 
 def busiest(paced: Sequence[PacedStage]) -> int:

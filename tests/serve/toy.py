@@ -38,6 +38,12 @@ class ToyStage:
         positions = range(start, start + len(x))
         return np.stack([self._blocks(group, row, p, v) for p, v in zip(positions, x, strict=True)])
 
+    def copy(self, source: tuple[int, int], target: tuple[int, int], length: int) -> None:
+        assert source != target
+        kept = self._kv[:, *source, :length].copy()
+        self._kv[:, *target] = -1  # a stage may leave anything behind what it was asked for
+        self._kv[:, *target, :length] = kept
+
     def decode(self, group: int, positions: Array, x: Array) -> Array:
         assert positions.dtype == np.int32
         assert len(positions) == len(x) <= self.rows

@@ -7,11 +7,20 @@ import pytest
 
 from kafila import defaults as d
 from kafila.errors import IdentityProblem, KafilaError, NetworkProblem, UsageProblem
-from kafila.probe.report import Workspace
+from kafila.probe.report import Nat, Workspace
 from kafila.session import messages as say
 from kafila.session.claims import _claims
 from kafila.session.code import Code, parse_code
-from kafila.session.collect import Action, Compute, Drop, Host, HostState, Post, Tell
+from kafila.session.collect import (
+    Action,
+    Compute,
+    Drop,
+    Helped,
+    Host,
+    HostState,
+    Post,
+    Tell,
+)
 from kafila.session.events import (
     Event,
     JoinerRefused,
@@ -246,6 +255,18 @@ def test_a_reported_member_may_leave() -> None:
     assert "all joined" in str(world.join("cleo").error)
 
 
+def test_a_member_that_reported_joins_again_and_replaces_its_report() -> None:
+    world = World(members=3)
+    world.deliver(world.join("anna"))
+    again = world.join("anna2", who="anna")  # it measured anew, under another name
+    assert world.host.reports[key("anna")].name == "anna"
+    world.deliver(again)
+    assert world.host.reports[key("anna")].name == "anna2"
+    assert world.host.missing == 1
+    world.deliver(world.join("bert"))
+    assert world.state() is HostState.COMPLETE
+
+
 def test_a_report_must_carry_the_members_own_key_and_name() -> None:
     for name, owner in (("anna", "bert"), ("bert", "anna")):
         world = World(members=2)
@@ -404,3 +425,44 @@ def test_a_member_of_another_version_is_told_both() -> None:
     world._do(world.host.arrived(1, key("x"), world.now))
     world.post(joiner, '{"v":9,"kind":"exchange"}')
     assert "protocol 1, this member 9" in str(joiner.error)
+
+
+def test_host_and_member_help_each_other_while_it_measures() -> None:
+    world = World(members=2)
+    anna = world.join("anna")
+    host = world.host
+    assert host.helpers == {1}
+    asked = host.mail(1, anna.member.help(say.Stand()), world.now)
+    assert asked == [Helped(1, say.Stand())]
+    standing = say.Standing(at="203.0.113.7:5000")
+    world._do(host.help(1, standing))
+    anna.member.hear(anna.mail.popleft())
+    assert anna.member.helping == [standing]
+    world.deliver(anna)
+    assert world.state() is HostState.COMPLETE
+    world.leave(anna)
+    assert host.helpers == set()
+    assert host.help(1, standing) == []
+
+
+def test_help_before_the_welcome_is_refused() -> None:
+    world = World()
+    joiner = exchanged(world)
+    (proof,) = joiner.member.hear(joiner.mail.popleft())
+    world._do(world.host.mail(1, proof, world.now))
+    joiner.member.hear(joiner.mail.popleft())
+    world._do(world.host.mail(1, joiner.member.help(say.Stand()), world.now))
+    assert joiner.dropped
+
+
+@pytest.mark.parametrize("at", ["example.org:5", "203.0.113.7:0", "[fe80::1]:5", "x" * 400])
+def test_places_are_numbers(at: str) -> None:
+    with pytest.raises(ValueError, match="at"):
+        say.Standing(at=at)
+
+
+def test_a_host_learns_more_of_its_own_nat() -> None:
+    world = World()
+    found = Nat(mapping="endpoint-independent", filtering="address-dependent")
+    world.host.revise(found)
+    assert world.host.reports[HOST].nat == found

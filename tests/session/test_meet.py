@@ -13,47 +13,25 @@ from kafila.net.edge import Edge
 from kafila.net.identity import Identity
 from kafila.planfile import PlanFile
 from kafila.rendezvous.messages import Gone, Present
-from kafila.session.edges import form_edges
-from kafila.session.events import Event, Met, OnEvent, OtherPlan, Waiting
-from kafila.session.meet import Meeting, meet, ring_index
+from kafila.session.edges import form_edges, part
+from kafila.session.events import Event, Met, OtherPlan, Waiting
+from kafila.session.meet import Meeting, ring_index
 from kafila.session.record import Self, sign
-from tests.rendezvous.lan import Lan
+from tests.session.ring import NAMES, Ends, Town
 from tests.session.samples import plan
 
 NOW = 1000.0
-NAMES = ("anna", "bert", "cleo", "dora", "emil")
-Ends = tuple[Edge | None, Edge | None]
 
 
 @pytest.fixture
-async def lan(tmp_path: Path) -> AsyncIterator[Lan]:
-    async with Lan(tmp_path) as opened:
+async def town(tmp_path: Path) -> AsyncIterator[Town]:
+    async with Town(tmp_path) as opened:
         yield opened
 
 
-def plan_of(lan: Lan, size: int, context: int = 512) -> PlanFile:
-    return plan([(name, lan.identity(name)) for name in NAMES[:size]], context)
-
-
-async def member(
-    lan: Lan,
-    made: PlanFile,
-    me: int,
-    *,
-    timeout: float = 20,
-    on_event: OnEvent = lambda event: None,
-) -> Ends:
-    """What `kafila serve` does before it loads a weight."""
-    name = made.ring[me].name
-    node = await lan.node(name)
-    client = await lan.dial(node)
-    peers = await meet(client, lan.identity(name), node, made, me, timeout, on_event)
-    return await form_edges(node, made, me, peers)
-
-
-async def ring(lan: Lan, size: int) -> list[Ends]:
-    made = plan_of(lan, size)
-    return await asyncio.gather(*(member(lan, made, me) for me in range(size)))
+async def ring(town: Town, size: int) -> list[Ends]:
+    made = town.plan(size)
+    return await asyncio.gather(*(town.member(made, me) for me in range(size)))
 
 
 async def around(ends: list[Ends], frame: bytes) -> list[int]:
@@ -87,48 +65,46 @@ async def around(ends: list[Ends], frame: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
-async def test_a_ring_forms_and_a_frame_goes_round(lan: Lan, size: int) -> None:
-    ends = await ring(lan, size)
+async def test_a_ring_forms_and_a_frame_goes_round(town: Town, size: int) -> None:
+    ends = await ring(town, size)
     assert await around(ends, b"hidden state" * 1000) == [*range(1, size), 0]
     for previous, following in ends:
         assert (previous is following) == (size == 2)
 
 
-async def test_a_ring_of_one_has_no_edges(lan: Lan) -> None:
-    assert await ring(lan, 1) == [(None, None)]
-
-
-async def test_half_a_ring_does_not_stay_up(lan: Lan) -> None:
-    made = plan_of(lan, 3)
-    nodes = [await lan.node(entry.name) for entry in made.ring]
-    clients = [await lan.dial(node) for node in nodes]
-    who = [lan.identity(entry.name) for entry in made.ring]
-    everyone = zip(clients, who, nodes, strict=True)
-    peers = await asyncio.gather(
-        *(meet(*member, made, me, timeout=20) for me, member in enumerate(everyone))
+async def test_an_edge_that_does_not_come_up_is_named(town: Town) -> None:
+    made = town.plan(3)
+    nodes = [await town.node(entry.name) for entry in made.ring]
+    presences = [await town.presence(made, me, node=node) for me, node in enumerate(nodes)]
+    peers = await asyncio.gather(*(presence.meet(20) for presence in presences))
+    await presences[2].close()
+    await town.unplug(nodes[2])
+    outcomes = await asyncio.gather(
+        *(
+            form_edges(nodes[me], made, me, peers[me], relays=presences[me].relays, timeout=1)
+            for me in (0, 1)
+        )
     )
-    await lan.unplug(nodes[2])
-    failures = await asyncio.gather(
-        *(form_edges(nodes[me], made, me, peers[me], timeout=1) for me in (0, 1)),
-        return_exceptions=True,
-    )
-    for failure in failures:
-        assert isinstance(failure, NetworkProblem)
-        assert made.ring[2].name in str(failure)
+    for outcome, other in zip(outcomes, (1, 0), strict=True):
+        assert isinstance(outcome[other], Edge)
+        assert isinstance(outcome[2], NetworkProblem)
+        assert made.ring[2].name in str(outcome[2])
+        await part(outcome.values())
     # both can be tried again at once, so nothing of the first try is left
     again = await asyncio.gather(
-        nodes[0].edge(
-            peers[0][1], client=True, session=bytes.fromhex(made.session.id), digest=made.digest
-        ),
-        nodes[1].edge(
-            peers[1][0], client=False, session=bytes.fromhex(made.session.id), digest=made.digest
-        ),
+        *(
+            form_edges(nodes[me], made, me, peers[me], relays=presences[me].relays, timeout=1)
+            for me in (0, 1)
+        )
     )
-    assert not any(edge.closed for edge in again)
+    for outcome, other in zip(again, (1, 0), strict=True):
+        edge = outcome[other]
+        assert isinstance(edge, Edge)
+        assert not edge.closed
 
 
-async def test_members_say_for_whom_they_wait(lan: Lan) -> None:
-    made = plan_of(lan, 3)
+async def test_members_say_for_whom_they_wait(town: Town) -> None:
+    made = town.plan(3)
     events: list[Event] = []
     told = asyncio.Event()
 
@@ -136,21 +112,21 @@ async def test_members_say_for_whom_they_wait(lan: Lan) -> None:
         events.append(event)
         told.set()
 
-    first = asyncio.create_task(member(lan, made, 0, on_event=on_event))
+    first = asyncio.create_task(town.member(made, 0, on_event=on_event))
     await told.wait()
     names = tuple(entry.name for entry in made.ring)
     assert events == [Waiting(names[1:])]
     assert str(events[0]) == f"waiting for {names[1]} and {names[2]}"
-    await asyncio.gather(first, member(lan, made, 1), member(lan, made, 2))
+    await asyncio.gather(first, town.member(made, 1), town.member(made, 2))
     assert [event for event in events if isinstance(event, Met)] in (
         [Met(names[1]), Met(names[2])],
         [Met(names[2]), Met(names[1])],
     )
 
 
-async def test_who_does_not_come_is_named(lan: Lan) -> None:
-    made = plan_of(lan, 3)
-    waiting = (member(lan, made, me, timeout=0.5) for me in (0, 1))
+async def test_who_does_not_come_is_named(town: Town) -> None:
+    made = town.plan(3)
+    waiting = (town.member(made, me, timeout=0.5) for me in (0, 1))
     problems = await asyncio.gather(*waiting, return_exceptions=True)
     for problem in problems:
         assert isinstance(problem, NetworkProblem)
@@ -158,12 +134,12 @@ async def test_who_does_not_come_is_named(lan: Lan) -> None:
         assert made.ring[1].name not in str(problem)
 
 
-async def test_another_plan_is_told_by_name(lan: Lan, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_plan_is_told_by_name(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(d, "OTHER_PLAN_SECONDS", 0.3)
-    one, other = plan_of(lan, 2), plan_of(lan, 2, context=1024)
+    one, other = town.plan(2), town.plan(2, context=1024)
     assert one.digest != other.digest
     outcomes = await asyncio.gather(
-        member(lan, one, 0), member(lan, other, 1), return_exceptions=True
+        town.member(one, 0), town.member(other, 1), return_exceptions=True
     )
     for outcome, name in zip(outcomes, (one.ring[1].name, one.ring[0].name), strict=True):
         assert isinstance(outcome, IdentityProblem)
@@ -172,20 +148,18 @@ async def test_another_plan_is_told_by_name(lan: Lan, monkeypatch: pytest.Monkey
 
 
 async def test_the_plan_of_a_dead_process_does_not_stop_the_next(
-    lan: Lan, monkeypatch: pytest.MonkeyPatch
+    town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed, it is still there for the rendezvous; started anew, it must first prove that."""
     monkeypatch.setattr(d, "PROOF_OF_LIFE", 0.2)
-    old, new = plan_of(lan, 3), plan_of(lan, 3, context=1024)
+    old, new = town.plan(3), town.plan(3, context=1024)
     bert = next(i for i, entry in enumerate(old.ring) if entry.name == "bert")
-    node = await lan.node("bert")
-    client = await lan.dial(node)
+    node = await town.node("bert")
     waiting = asyncio.Event()
-    meeting = asyncio.create_task(
-        meet(client, lan.identity("bert"), node, old, bert, 20, lambda event: waiting.set())
-    )
+    presence = await town.presence(old, bert, lambda event: waiting.set(), node)
+    meeting = asyncio.create_task(presence.meet(20))
     await waiting.wait()
-    asyncio.get_running_loop().remove_reader(node._udp.socket)  # it hears nothing any more
+    asyncio.get_running_loop().remove_reader(node.udp.socket)  # it hears nothing any more
     meeting.cancel()
     told = asyncio.Event()
     events: list[Event] = []
@@ -196,10 +170,10 @@ async def test_the_plan_of_a_dead_process_does_not_stop_the_next(
             told.set()
 
     others = [
-        asyncio.create_task(member(lan, new, i, on_event=on_event)) for i in range(3) if i != bert
+        asyncio.create_task(town.member(new, i, on_event=on_event)) for i in range(3) if i != bert
     ]
     await told.wait()
-    ends = await asyncio.gather(member(lan, new, bert), *others)
+    ends = await asyncio.gather(town.member(new, bert), *others)
     assert all(edge is not None and not edge.closed for pair in ends for edge in pair)
     (line,) = {str(event) for event in events if isinstance(event, OtherPlan)}
     assert line.startswith("bert has another plan (")
@@ -207,11 +181,11 @@ async def test_the_plan_of_a_dead_process_does_not_stop_the_next(
 
 
 async def test_everybody_learns_that_plans_differ(
-    lan: Lan, monkeypatch: pytest.MonkeyPatch
+    town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also who came late and would wait on, since both the others are gone then."""
     monkeypatch.setattr(d, "OTHER_PLAN_SECONDS", 0.5)
-    one, other = plan_of(lan, 3), plan_of(lan, 3, context=1024)
+    one, other = town.plan(3), town.plan(3, context=1024)
     odd = next(i for i, entry in enumerate(one.ring) if entry.name == "bert")
     first, last = (i for i in range(3) if i != odd)
     seen = asyncio.Event()
@@ -221,12 +195,12 @@ async def test_everybody_learns_that_plans_differ(
             seen.set()
 
     early = [
-        asyncio.create_task(member(lan, one, first, on_event=on_event)),
-        asyncio.create_task(member(lan, other, odd)),
+        asyncio.create_task(town.member(one, first, on_event=on_event)),
+        asyncio.create_task(town.member(other, odd)),
     ]
     await seen.wait()
     monkeypatch.setattr(d, "OTHER_PLAN_SECONDS", 600)
-    late = asyncio.create_task(member(lan, one, last, timeout=600))
+    late = asyncio.create_task(town.member(one, last, timeout=600))
     async with asyncio.timeout(20):
         outcomes = await asyncio.gather(*early, late, return_exceptions=True)
     for outcome in outcomes:
@@ -236,13 +210,13 @@ async def test_everybody_learns_that_plans_differ(
     assert "bert has another plan" in str(outcomes[2])
 
 
-async def test_a_machine_that_is_not_in_the_plan(lan: Lan) -> None:
-    made = plan_of(lan, 2)
-    stranger = lan.identity("stranger")
+async def test_a_machine_that_is_not_in_the_plan(town: Town) -> None:
+    made = town.plan(2)
+    stranger = town.identity("stranger")
     with pytest.raises(IdentityProblem, match="not in the plan; its members are") as problem:
         ring_index(made, stranger.key)
     assert all(name in str(problem.value) for name in NAMES[:2])
-    assert ring_index(made, lan.identity("bert").key) == [e.name for e in made.ring].index("bert")
+    assert ring_index(made, town.identity("bert").key) == [e.name for e in made.ring].index("bert")
 
 
 # --- a meeting alone, with a rendezvous that lies ----------------------------------------------
@@ -253,7 +227,8 @@ def identities(folder: Path) -> dict[str, Identity]:
 
 
 def present(who: Identity, made: PlanFile, signer: Identity | None = None) -> Present:
-    mine = Self(bytes.fromhex(made.session.id), made.digest, (("127.0.0.1", 4711),))
+    places = (("127.0.0.1", 4711),)
+    mine = Self(bytes.fromhex(made.session.id), made.digest, places, b"n" * 32)
     return Present(key=who.key.hex(), record=sign(signer or who, mine))
 
 
@@ -268,8 +243,21 @@ def test_members_come_go_and_move(tmp_path: Path) -> None:
     assert (peer.name, peer.key) == (other, people[other].key)
     assert peer.certificate == people[other].certificate
     assert list(peer.candidates) == [("127.0.0.1", 4711)]
+    assert peer.nonce == b"n" * 32
     assert meeting.hear(Gone(key=people[other].key.hex()), NOW) is None
     assert len(meeting.missing) == 2
+
+
+def test_who_was_there_for_another_rendezvous_counts_no_more(tmp_path: Path) -> None:
+    people = identities(tmp_path)
+    made = plan(list(people.items()))
+    meeting = Meeting(made, 0)
+    one, other = made.ring[1].name, made.ring[2].name
+    meeting.hear(present(people[one], made), NOW)
+    meeting.hear(present(people[other], plan(list(people.items()), context=1024)), NOW)
+    meeting.forget()
+    assert meeting.missing == (one, other)
+    assert (meeting.patience, meeting.conflict()) == (math.inf, None)
 
 
 def test_another_plan_is_waited_on_until_it_is_replaced_or_gone(tmp_path: Path) -> None:

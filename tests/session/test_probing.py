@@ -13,9 +13,10 @@ from kafila.errors import NetworkProblem, UsageProblem
 from kafila.manifest import Manifest
 from kafila.probe.report import Report
 from kafila.session import probing
-from kafila.session.code import parse_code
-from kafila.session.events import Event, HostConfirmed
+from kafila.session.code import Code, parse_code
+from kafila.session.events import CodeReady, Event, HostConfirmed
 from kafila.session.member import join_session
+from kafila.session.view import report_line
 from tests.rendezvous.lan import Lan
 from tests.session.samples import MANIFEST, report
 from tests.session.test_session import measure_for_ever
@@ -47,8 +48,8 @@ except KeyboardInterrupt:
     os._exit(130)
 """
 MEET = (
-    "probing.run(probing.host({measure}, None, identity=who, rendezvous=(sys.argv[2], "
-    "int(sys.argv[3])), listen=('127.0.0.1', 0), members=2, on_event=say))"
+    "probing.run(probing.host({measure}, None, identity=who, where=probing.Meeting("
+    "(sys.argv[2], int(sys.argv[3])), ('127.0.0.1', 0)), members=2, on_event=say))"
 )
 STOPS = pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 
@@ -130,3 +131,76 @@ def test_a_failed_measurement_is_its_own_error() -> None:
 def test_a_report_of_ones_own() -> None:
     made = report("anna", b"k" * 32)
     assert probing.alone(lambda manifest: made, MANIFEST).reports == (made,)
+
+
+async def test_a_session_classifies_its_members(tmp_path: Path) -> None:
+    """Host and joiners help each other; each is seen at an address of its own."""
+    async with Lan(tmp_path) as lan:
+        ready: asyncio.Future[Code] = asyncio.get_running_loop().create_future()
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, CodeReady):
+                ready.set_result(parse_code(event.code))
+
+        def where(host: str) -> probing.Meeting:
+            return probing.Meeting(lan.rendezvous.address, (host, 0))
+
+        def measured(name: str) -> probing.Measure:
+            who = lan.identity(name)
+            return lambda manifest: report(name, who.key, who.exchange_key)
+
+        hosting = asyncio.create_task(
+            probing.host(
+                measured("hanna"),
+                MANIFEST,
+                identity=lan.identity("hanna"),
+                where=where("127.0.0.2"),
+                members=3,
+                on_event=on_event,
+            )
+        )
+        code = await ready
+        await asyncio.gather(
+            *(
+                probing.join(
+                    measured(name),
+                    identity=lan.identity(name),
+                    where=where(f"127.0.0.{number}"),
+                    code=code,
+                    name=name,
+                    on_event=on_event,
+                )
+                for number, name in enumerate(("anna", "bert"), 3)
+            )
+        )
+        reports = (await hosting).reports
+        for number, made in zip((2, 3, 4), sorted(reports, key=host_first), strict=True):
+            assert made.nat is not None
+            assert made.nat.public == f"127.0.0.{number}"
+            assert made.nat.mapping == made.nat.filtering == "endpoint-independent"
+            assert made.rtt_us is not None
+            assert "permissive NAT (maps alike for all" in report_line(made)
+
+
+def host_first(made: Report) -> tuple[bool, str]:
+    return made.name != "hanna", made.name
+
+
+async def test_a_machine_alone_is_timed_and_classified_at_a_rendezvous(tmp_path: Path) -> None:
+    async with Lan(tmp_path) as lan:
+        made = report("anna", b"k" * 32).model_copy(update={"rtt_us": None})
+        probes = await probing.at(
+            lambda manifest: made,
+            MANIFEST,
+            identity=lan.identity("anna"),
+            where=probing.Meeting(lan.rendezvous.address, ("127.0.0.1", 0)),
+        )
+        assert probes.session is not None
+        assert probes.session.rendezvous_key == lan.rendezvous.key.hex()
+        (found,) = probes.reports
+        assert found.rtt_us is not None
+        assert found.nat is not None
+        assert (found.nat.mapping, found.nat.filtering) == (
+            "endpoint-independent",
+            "address-dependent",
+        )

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from kafila import PROTOCOL
 from kafila.errors import IdentityProblem
 from kafila.messages import Malformed, OtherVersion
 from kafila.net.identity import Identity
 from kafila.session.record import Self, sign, verify
 
-MINE = Self(b"s" * 32, b"d" * 32, (("192.0.2.1", 4711), ("2001:db8::1", 4711)))
+MINE = Self(b"s" * 32, b"d" * 32, (("192.0.2.1", 4711), ("2001:db8::1", 4711)), b"n" * 32)
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def resigned(who: Identity, change: dict[str, object]) -> str:
     record = json.loads(json.loads(sign(who, MINE))["record"]) | change
     text = json.dumps(record)
     signature = who.sign(b"kafila record\0" + text.encode()).hex()
-    return json.dumps({"v": 1, "record": text, "signature": signature})
+    return json.dumps({"v": PROTOCOL, "record": text, "signature": signature})
 
 
 def test_a_record_says_what_was_signed(anna: Identity) -> None:
@@ -32,6 +33,7 @@ def test_a_record_says_what_was_signed(anna: Identity) -> None:
     assert record.exchange_key == anna.exchange_key.hex()
     assert record.candidates == MINE.candidates
     assert (record.session, record.digest) == (MINE.session.hex(), MINE.digest.hex())
+    assert record.nonce == MINE.nonce.hex()
 
 
 def test_no_byte_of_it_may_change(anna: Identity) -> None:
@@ -65,6 +67,7 @@ def test_another_members_record_is_not_this_ones(anna: Identity, tmp_path: Path)
         {"candidates": [["192.0.2.1", 1]] * 100},
         {"certificate": "not base64!"},
         {"digest": "short"},
+        {"nonce": "short"},
         {"more": 1},
     ],
 )
@@ -77,11 +80,12 @@ def test_a_signed_record_is_read_strictly_all_the_same(
 
 def test_another_version(anna: Identity) -> None:
     with pytest.raises(OtherVersion):
-        verify(resigned(anna, {"v": 2}), anna.key)
+        verify(resigned(anna, {"v": PROTOCOL + 1}), anna.key)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "null", "[" * 5000, '{"v":1,"record":"","signature":""}']
+    "text",
+    ["", "{}", "null", "[" * 5000, json.dumps({"v": PROTOCOL, "record": "", "signature": ""})],
 )
 def test_nonsense(anna: Identity, text: str) -> None:
     with pytest.raises(Malformed):

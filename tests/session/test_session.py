@@ -10,6 +10,7 @@ from kafila import defaults as d
 from kafila.errors import IdentityProblem, NetworkProblem, UsageProblem
 from kafila.manifest import Manifest
 from kafila.net.connection import Connection
+from kafila.probe.netcheck import Knocker
 from kafila.probe.report import Report
 from kafila.rendezvous.client import RendezvousClient
 from kafila.session.code import Code, parse_code, vocabulary
@@ -20,7 +21,7 @@ from kafila.session.timing import measure_rtt
 from tests.rendezvous.lan import Lan
 from tests.session.samples import MANIFEST, report
 
-MakeReport = Callable[[Manifest | None], Awaitable[Report]]
+MakeReport = Callable[[Manifest | None, Knocker], Awaitable[Report]]
 
 
 class Party:
@@ -70,7 +71,7 @@ class Party:
         client = await self.lan.client(home or name)
         who = self.lan.identity(home or name)
 
-        async def measured(manifest: Manifest | None) -> Report:
+        async def measured(manifest: Manifest | None, _: Knocker) -> Report:
             assert manifest == MANIFEST
             return report(name, who.key, who.exchange_key)
 
@@ -86,7 +87,7 @@ async def party(tmp_path: Path) -> AsyncIterator[Party]:
         yield Party(lan)
 
 
-async def measure_for_ever(manifest: Manifest | None) -> Report:
+async def measure_for_ever(manifest: Manifest | None, _: Knocker) -> Report:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -129,7 +130,7 @@ async def test_a_surplus_member_is_told(party: Party) -> None:
     host = await party.host(3)
     gate = asyncio.Event()
 
-    async def slowly(manifest: Manifest | None) -> Report:
+    async def slowly(manifest: Manifest | None, _: Knocker) -> Report:
         await gate.wait()
         return report("anna", party.lan.identity("anna").key)
 
@@ -222,7 +223,7 @@ async def test_a_member_may_measure_for_longer_than_a_step(
 ) -> None:
     host = await party.host(3)
 
-    async def slowly(manifest: Manifest | None) -> Report:
+    async def slowly(manifest: Manifest | None, _: Knocker) -> Report:
         monkeypatch.setattr(d, "STEP_SECONDS", 0.2)
         await asyncio.sleep(0.6)
         monkeypatch.undo()
@@ -265,7 +266,7 @@ async def test_an_unknown_session(party: Party) -> None:
 async def test_a_measurement_that_fails_is_the_members_own_error(party: Party) -> None:
     host = await party.host(2)
 
-    async def broken(manifest: Manifest | None) -> Report:
+    async def broken(manifest: Manifest | None, _: Knocker) -> Report:
         raise NetworkProblem("the rendezvous did not answer")
 
     with pytest.raises(NetworkProblem, match="did not answer"):

@@ -1,0 +1,1 @@
+"""A laboratory of real kernel NATs: see docs/nat.md."""

@@ -160,6 +160,10 @@ ROUND_AGAIN: Final = (5.0, 10.0, 20.0, 60.0)
 """Seconds from the end of a vain round of punching to the next; the last from then on. Networks
 change; a poisoned mapping lives for 30 s."""
 
+RECORD_AGAIN: Final = 1.0
+"""Seconds from a round's beginning to the next that a new record brings about, at least: who passes
+records on may pass old ones on in turns."""
+
 MAX_ROUND_SKIP: Final = 64
 """How far ahead of ours a round may be that the peer announces, having made some in vain."""
 
@@ -433,8 +437,8 @@ UNSENT_LIMIT: Final = 1 << 20
 """Bytes queued to a client that does not read; then its connection is closed. The last member of
 MAX_MEMBERS is sent the records of all others at once, half of this."""
 
-INBOX: Final = 4096
-"""Notices a client keeps unread; more than a host of MAX_MEMBERS can be sent in one go."""
+INBOX_BYTES: Final = 16 << 20
+"""Of notices that a client keeps unread; more than a host of MAX_MEMBERS can be sent in one go."""
 
 REMEMBERED: Final = 1024
 """Numbers of past sessions a rendezvous can still say something about."""

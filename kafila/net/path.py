@@ -138,10 +138,10 @@ class Path:
 
     @property
     def patience(self) -> float:
-        """Seconds without an answer that are nothing unusual; more if the path still brings
-        something, which a full one does long before its answers."""
-        brings = self.asked_at is not None and self.heard_at > self.asked_at
-        return self._usual * (ANSWER_TRIPS if brings else 1)
+        """Seconds without an answer that are nothing unusual; more, up to a limit, for as long as
+        the path still brings something, which a full one does long before its answers."""
+        brought = 0.0 if self.asked_at is None else max(self.heard_at - self.asked_at, 0.0)
+        return min(self._usual + brought, ANSWER_TRIPS * self._usual)
 
     @property
     def _usual(self) -> float:

@@ -231,6 +231,8 @@ class Quic:
 
     def datagrams(self, now: float) -> list[tuple[bytes, Hashable]]:
         """Return the datagrams to send now, each with the peer's address as it was given."""
+        if self._connection.get_peer_address() is None:
+            return []  # a server that has understood nothing yet
         return self._connection.datagrams_to_send(now)
 
     def timer(self) -> float | None:

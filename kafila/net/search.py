@@ -14,6 +14,7 @@ from kafila.defaults import (
     BIRTHDAY_SOCKETS,
     MAX_ROUND_SKIP,
     OPENER_TTLS,
+    RECORD_AGAIN,
     ROUND_AGAIN,
 )
 from kafila.net.birthday import Salvo, guesses, openers
@@ -78,6 +79,7 @@ class Search:
         self._fresh: dict[Any, int] = {}
         self._salvo: Salvo | None = None
         self._again_at = math.inf
+        self._begun_at = now
         self._round = Round(0, now, relayed=routes.relay is not None)
 
     # --- what happens ------------------------------------------------------------------------
@@ -96,7 +98,7 @@ class Search:
             if path is not None and not path.alive and (near(address, self._own) or not relayed):
                 path.begin(now)
         if self._round.phase in (Phase.PUNCH, Phase.OVER) and self._routes.state not in DIRECTLY:
-            self._again_at = now
+            self._again_at = min(self._again_at, max(now, self._begun_at + RECORD_AGAIN))
         return []
 
     def gathered(
@@ -211,7 +213,7 @@ class Search:
                 return self._tidy()
 
     def _start(self, number: int, now: float) -> None:
-        self._round = Round(number, now, relayed=True)
+        self._round, self._begun_at = Round(number, now, relayed=True), now
         self._theirs, self._mine = (), ()
         self._again_at, self._salvo = math.inf, None
 

@@ -456,3 +456,17 @@ async def test_a_killed_peer_is_noticed(node: Open, identity: Make, tmp_path: Pa
             process.kill()
         await process.wait()
         process._transport.close()  # type: ignore[attr-defined]  # nothing else closes its pipe
+
+
+async def test_an_edge_that_is_over_goes_nowhere(node: Open) -> None:
+    """A record that comes later starts no search: nobody would end it."""
+    anna, bert = await node("anna"), await node("bert")
+    first, _ = await join(anna, bert)
+    await first.close()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as elsewhere:
+        elsewhere.bind(("127.0.0.1", 0))
+        elsewhere.setblocking(False)
+        first.update([elsewhere.getsockname()])
+        await asyncio.sleep(0.05)
+        with pytest.raises(BlockingIOError):
+            elsewhere.recv(2000)

@@ -25,7 +25,7 @@ from kafila.net.datagram import CertificateQuery, binding_request
 from kafila.net.handshake import Terms
 from kafila.net.identity import Identity
 from kafila.net.node import Node
-from kafila.net.quic import Destination, Engine, Quic, Retries
+from kafila.net.quic import Destination, Engine, Quic, Retries, destination
 from tests.net.conftest import Inbox
 
 Open = Callable[..., Awaitable[Node]]
@@ -395,7 +395,7 @@ async def test_one_address_cannot_fill_the_proven_half(node: Open, identity: Mak
     server._listeners.close()
 
 
-async def test_an_ipv6_network_is_one_address(node: Open) -> None:
+async def test_an_ipv6_network_is_one_address(node: Open, identity: Make) -> None:
     """Whoever has one of its addresses has all (RFC 4291: the last 64 bits are the host's own)."""
     server = await node("server")
     server.listen(ALPN, echo)

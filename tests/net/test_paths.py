@@ -503,6 +503,20 @@ def test_a_new_record_is_tried_at_once() -> None:
     assert world.anna.opened == asked
 
 
+def test_records_that_change_all_the_time_cost_little() -> None:
+    """The rendezvous shows old records of the peer in turns."""
+    world = World(*nats(DEPENDENT, DEPENDENT))
+    world.start()
+    world.run(20)
+    opened = world.anna.opened
+    for number in range(1000):
+        record = [("198.51.100.2", 1000 + number % 2)]
+        world.anna.do(checks_of(world.anna).update(record, world.now))
+        world.run(world.now + 0.01)
+    assert 5 <= world.anna.opened - opened <= 12
+    assert len(world.anna.sockets) <= 3
+
+
 def test_a_relay_that_is_gone_is_not_waited_for() -> None:
     """Without it the known addresses are asked on, and a path that comes back is found."""
     world = World(*nats(FULL, FULL))

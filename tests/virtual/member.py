@@ -73,7 +73,7 @@ class Member:
         self.peer: Member | None = None
         self.refused = 0
         """Frames that came over a path that is not known to be the peer's."""
-        self._asked: dict[bytes, Callable[[Address], None]] = {}
+        self._asked: dict[bytes, Callable[[Address], object]] = {}
         self._timers: Counter[str] = Counter()
         self._busy_until = self._refreshed_at = -math.inf
 

@@ -7,7 +7,7 @@ from kafila.net.datagram import Family, binding_answer, family
 from kafila.net.relaying import Grant
 from kafila.rendezvous.reflection import Reflection
 from kafila.rendezvous.relay import Relay
-from tests.virtual.network import Host, Network, Socket
+from tests.virtual.network import Host, Network, Receive, Socket
 
 RENDEZVOUS: Final = ("198.51.100.1", 4710)
 STUN: Final = ("198.51.100.99", 3478)
@@ -40,7 +40,7 @@ class Rendezvous:
         self.relay.tick(self._network.now)
         self._network.after(1.0, self._tick)
 
-    def _reader(self, port: int):  # type: ignore[no-untyped-def]
+    def _reader(self, port: int) -> Receive:
         return lambda datagram, source: self._receive(port, datagram, source)
 
     def _receive(self, port: int, datagram: bytes, source: Address) -> None:

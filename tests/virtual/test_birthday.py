@@ -6,8 +6,8 @@ import itertools
 import pytest
 
 from kafila.defaults import BIRTHDAY_GUESSES, BIRTHDAY_RATE, BIRTHDAY_SOCKETS
-from kafila.net.punching import Punch
 from kafila.net.paths import State
+from kafila.net.punching import Punch
 from tests.virtual.network import Network
 from tests.virtual.pair import Pair
 from tests.virtual.test_matrix import AD, APD, EI, PORTS, Both, pair, single

@@ -1,4 +1,4 @@
-"""Which pairs come out direct: every behaviour, whatever the loss, the delay, or who starts when."""
+"""Which pairs come out direct: every behaviour, at any loss or delay, whoever starts first."""
 
 import itertools
 import statistics
@@ -45,7 +45,9 @@ def single(
     """One NAT each, of the many of this behaviour."""
     one, other = (
         Nat(host, *each, ports=PORTS[(seed + turn) % 3], drop=drop, seed=seed + turn)
-        for turn, (host, each, drop) in enumerate(zip((HERE, THERE), behaviours, drops, strict=True))
+        for turn, (host, each, drop) in enumerate(
+            zip((HERE, THERE), behaviours, drops, strict=True)
+        )
     )
     return [one], [other]
 
@@ -145,7 +147,7 @@ def strictest(*behaviours: Behaviour) -> Behaviour:
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=80, derandomize=True)
 def test_a_row_of_nats_is_the_strictest_of_them(data: st.DataObject) -> None:
     """A home's NAT behind a carrier's: as one that is the stricter in each respect."""
     sides: list[list[Nat]] = []
@@ -176,7 +178,7 @@ def test_a_row_of_nats_is_the_strictest_of_them(data: st.DataObject) -> None:
     st.tuples(st.booleans(), st.booleans()),
     st.integers(0, 1000),
 )
-@settings(max_examples=400)
+@settings(max_examples=100, derandomize=True)
 def test_any_network(
     behaviours: tuple[Both, Both],
     loss: float,
@@ -230,8 +232,8 @@ def test_one_home_without_hairpinning_needs_none() -> None:
         home = network.internet.home(Nat(HERE, EI, APD, hairpin=hairpin))
         made = Pair(network, home, home)
         made.register()
-        network.passes = lambda packet: not (
-            packet.source[0].startswith("192.") and packet.target[0].startswith("192.")
+        network.passes = lambda packet: (
+            not (packet.source[0].startswith("192.") and packet.target[0].startswith("192."))
         )
         assert outcome(made) == hairpin
 

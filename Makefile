@@ -44,7 +44,7 @@ goldens: .venv-peers/.ready
 
 .venv-peers/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip --quiet install -c constraints.txt -e '.[dev]' 'torch>=2.6' 'transformers>=4.51'
+	.venv-peers/bin/python -m pip --quiet install -c constraints.txt -e '.[dev]' 'torch>=2.6' 'transformers>=4.51' 'accelerate>=1.0'
 	@touch $@
 
 clean:

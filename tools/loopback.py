@@ -31,6 +31,53 @@ SERVE = ("-m", "kafila", "serve")
 REPOSITORY = Path(__file__).parents[1]
 
 
+def handmade(
+    name: str,
+    identity: Identity,
+    manifest: Manifest,
+    *,
+    machine: str,
+    machine_bytes: int = 1 << 33,
+    room_bytes: int = 1 << 33,
+    nat: Nat | None = None,
+) -> Report:
+    """The report of a member like all others; without `nat` anybody can reach it."""
+    return Report(
+        name=name,
+        key=identity.key.hex(),
+        exchange_key=identity.exchange_key.hex(),
+        platform="cpu",
+        hardware="a processor",
+        machine=machine,
+        machine_bytes=machine_bytes,
+        version=__version__,
+        protocol=PROTOCOL,
+        measured_for=manifest.digest,
+        bandwidth=20_000_000_000,
+        bandwidth_spread=0,
+        overhead_us=50,
+        overhead_spread_us=0,
+        flops=100_000_000_000,
+        flops_spread=0,
+        rows_ns={1: 10_000, 2: 11_000, 4: 12_000},
+        room_bytes=room_bytes,
+        runtime_bytes=200_000_000,
+        workspace=Workspace(base_bytes=1_000_000, row_bytes=1000, context_bytes=100),
+        nat=nat or Nat(mapping="endpoint-independent", filtering="endpoint-independent"),
+    )
+
+
+def divided(plan: PlanFile, counts: Sequence[int], groups: int | None = None) -> PlanFile:
+    """The plan with that many blocks for each member, its figures derived anew."""
+    bounds = pairwise(accumulate(counts, initial=0))
+    ring = tuple(
+        member.model_copy(update={"blocks": f"{start}-{stop - 1}"})
+        for member, (start, stop) in zip(plan.ring, bounds, strict=True)
+    )
+    edited = plan.model_copy(update={"ring": ring, "groups": groups or plan.groups})
+    return recheck(edited).plan
+
+
 class Ring:
     """A served plan. As a context manager it is up inside and leaves no process behind.
 
@@ -93,35 +140,18 @@ class Ring:
     ) -> Probes:
         """Write probes.yaml: equal members, each on its own machine unless `machine` names one."""
         manifest = Manifest.of(self._model)
-        reports = []
-        for name in self.names:
-            identity = Identity.load_or_create(self._folder / name)
-            reports.append(
-                Report(
-                    name=name,
-                    key=identity.key.hex(),
-                    exchange_key=identity.exchange_key.hex(),
-                    platform="cpu",
-                    hardware="a processor",
-                    machine=machine or f"machine of {name}",
-                    machine_bytes=machine_bytes,
-                    version=__version__,
-                    protocol=PROTOCOL,
-                    measured_for=manifest.digest,
-                    bandwidth=20_000_000_000,
-                    bandwidth_spread=0,
-                    overhead_us=50,
-                    overhead_spread_us=0,
-                    flops=100_000_000_000,
-                    flops_spread=0,
-                    rows_ns={1: 10_000, 2: 11_000, 4: 12_000},
-                    room_bytes=room_bytes,
-                    runtime_bytes=200_000_000,
-                    workspace=Workspace(base_bytes=1_000_000, row_bytes=1000, context_bytes=100),
-                    nat=Nat(mapping="endpoint-independent", filtering="endpoint-independent"),
-                )
+        reports = tuple(
+            handmade(
+                name,
+                Identity.load_or_create(self._folder / name),
+                manifest,
+                machine=machine or f"machine of {name}",
+                machine_bytes=machine_bytes,
+                room_bytes=room_bytes,
             )
-        probes = Probes(manifest=manifest, session=session, host=NAMES[0], reports=tuple(reports))
+            for name in self.names
+        )
+        probes = Probes(manifest=manifest, session=session, host=NAMES[0], reports=reports)
         write_probes(probes, self._folder / "probes.yaml")
         return probes
 
@@ -130,13 +160,7 @@ class Ring:
         context, concurrency, groups = self._load
         probes = self.write_reports(session)
         plan = plan_probes(probes, context=context, concurrency=concurrency)
-        bounds = pairwise(accumulate(self._counts, initial=0))
-        ring = tuple(
-            member.model_copy(update={"blocks": f"{start}-{stop - 1}"})
-            for member, (start, stop) in zip(plan.ring, bounds, strict=True)
-        )
-        edited = plan.model_copy(update={"ring": ring, "groups": groups or plan.groups})
-        fresh = recheck(edited).plan
+        fresh = divided(plan, self._counts, groups)
         (self._folder / "plan.yaml").write_text(render(fresh))
         return fresh
 

@@ -30,10 +30,15 @@ def measure(
     others' load as its own slowness.
     """
     with _turn():
+        from stages import kernels
         from stages.measure import Shapes, measure_device
 
         shapes = Shapes.standard() if manifest is None else Shapes.of(manifest)
         found = measure_device(shapes, on_progress)
+        chosen = kernels.chosen()
+        computing = (
+            f"{machine.processor()}, {chosen.name} kernels" if chosen else machine.processor()
+        )
         if found.device_bytes is None:
             usable = machine.host_memory()
         else:  # a device with a memory of its own
@@ -43,7 +48,7 @@ def measure(
         key=identity.key.hex(),
         exchange_key=identity.exchange_key.hex(),
         platform=found.platform,
-        hardware=machine.printable(found.device) or machine.processor(),
+        hardware=machine.printable(found.device) or computing,
         machine=machine.machine_id(found.device_id),
         machine_bytes=usable,
         version=__version__,

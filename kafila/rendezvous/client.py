@@ -58,7 +58,8 @@ class RendezvousClient:
         """`own` is the key that this member has proven on it."""
         self.connection = connection
         self._own = own
-        self._inbox: asyncio.Queue[Notice | KafilaError] = asyncio.Queue()
+        self._inbox: asyncio.Queue[tuple[Notice | KafilaError, int]] = asyncio.Queue()
+        self._unread = 0  # bytes
         self._asked: dict[type[Message], asyncio.Future[Notice]] = {}
         self._over: KafilaError | None = None
         connection.on_message = self._on_message
@@ -191,11 +192,12 @@ class RendezvousClient:
             raise self._over
         try:
             async with asyncio.timeout(timeout):
-                notice = await self._inbox.get()
+                notice, size = await self._inbox.get()
         except TimeoutError:
             raise NetworkProblem(
                 f"nothing came through the rendezvous for {timeout:.0f} s; is the other side up?"
             ) from None
+        self._unread -= size
         if isinstance(notice, KafilaError):
             raise notice
         return notice
@@ -254,10 +256,12 @@ class RendezvousClient:
                 self._fail(_refusal(notice))
             elif waiting is not None and not waiting.done():
                 waiting.set_result(notice)
-            elif self._inbox.qsize() >= d.INBOX:
+            elif self._unread > d.INBOX_BYTES:
                 self._fail(NetworkProblem("the rendezvous sends faster than anyone can read"))
             else:
-                self._inbox.put_nowait(notice)
+                size = len(data) + d.KEPT_MESSAGE_BYTES
+                self._unread += size
+                self._inbox.put_nowait((notice, size))
 
     def _on_closed(self, reason: str) -> None:
         self._fail(NetworkProblem(f"the connection to the rendezvous is gone: {reason}"))
@@ -265,7 +269,7 @@ class RendezvousClient:
     def _fail(self, problem: KafilaError) -> None:
         if self._over is None:
             self._over = problem
-            self._inbox.put_nowait(problem)
+            self._inbox.put_nowait((problem, 0))
             for waiting in self._asked.values():
                 if not waiting.done():
                     waiting.set_exception(problem)

@@ -6,16 +6,19 @@ Must not know connections, nor what the mail and the records it carries mean.
 import hmac
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
 
+from kafila.address import parse_address
 from kafila.defaults import (
     MAIL_LIMIT,
     MAX_MEMBERS,
     MAX_NEIGHBOURS,
     MESSAGE_LIMIT,
     RECORD_LIMIT,
+    STUN_PORT,
     STUN_SERVERS,
 )
+from kafila.errors import UsageProblem
 from kafila.messages import Key, Message, Text, decode_strictly
 
 ALPN: Final = "kafila-rendezvous"
@@ -30,6 +33,17 @@ Body = Annotated[str, StringConstraints(max_length=MAIL_LIMIT)]
 Record = Annotated[str, StringConstraints(max_length=RECORD_LIMIT)]
 Octets8 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 Octets16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+
+
+def _place(text: str) -> str:
+    try:
+        parse_address(text, port=STUN_PORT)
+    except UsageProblem as error:
+        raise ValueError("not an address") from error
+    return text
+
+
+Place = Annotated[Text, AfterValidator(_place)]
 Why = Literal["version", "malformed", "copied", "busy", "unknown", "ended", "members", "private"]
 
 
@@ -200,7 +214,7 @@ class Reflector(Message):
     kind: Literal["reflector"] = "reflector"
     cookie: Octets16
     port: Annotated[int, Field(ge=1, le=65535)] | None
-    stun: Annotated[tuple[Text, ...], Field(max_length=STUN_SERVERS)]
+    stun: Annotated[tuple[Place, ...], Field(max_length=STUN_SERVERS)]
 
 
 class Present(Message):

@@ -122,6 +122,15 @@ def test_words_for_a_person_are_printable_and_short(text: str) -> None:
         decode_notice(data)
 
 
+@pytest.mark.parametrize("place", ["", "host:port", "2001:db8::1", "host:99999"])
+def test_a_stun_server_has_an_address(place: str) -> None:
+    reflector = {"v": 1, "kind": "reflector", "cookie": "0" * 32, "port": None, "stun": [place]}
+    with pytest.raises(Malformed, match="not an address"):
+        decode_notice(json.dumps(reflector).encode())
+    for good in ("stun.example.net", "192.0.2.1:3478"):
+        decode_notice(json.dumps({**reflector, "stun": [good]}).encode())
+
+
 @pytest.mark.parametrize("seconds", ["-1", "1000001", "1" + "0" * 5000])
 def test_a_time_can_be_shown(seconds: str) -> None:
     with pytest.raises(Malformed):

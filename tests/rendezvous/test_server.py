@@ -16,7 +16,7 @@ from kafila.net.datagram import CertificateQuery, binding_request
 from kafila.net.relaying import Bind
 from kafila.probe.report import session_id
 from kafila.rendezvous.client import RendezvousClient
-from kafila.rendezvous.messages import CONTROL, Arrived, Ended, Mail, Present
+from kafila.rendezvous.messages import CONTROL, Arrived, Ended, Mail, Present, decode_notice
 from kafila.rendezvous.server import Rendezvous
 from tests.rendezvous.lan import LOOPBACK, Lan
 
@@ -226,6 +226,25 @@ async def test_a_rendezvous_that_talks_nonsense(lan: Lan) -> None:
     bert.connection.on_message(CONTROL, b'{"v":2,"kind":"entered"}')
     with pytest.raises(IdentityProblem, match="protocol 2"):
         await bert.receive(10)
+
+
+async def test_a_rendezvous_that_never_stops_talking(
+    lan: Lan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(d, "INBOX_BYTES", 100_000)
+    anna = await lan.client("anna")
+    hear = anna.connection.on_message
+    assert hear is not None
+    said = Present(key="ab" * 32, record="x" * 8000).encode()
+    for _ in range(100):  # what is read makes room
+        hear(CONTROL, said)
+        await anna.receive(10)
+    for _ in range(100):
+        hear(CONTROL, said)
+    assert anna._unread < 110_000
+    assert await anna.receive(10) == decode_notice(said)  # what came before that is still there
+    with pytest.raises(NetworkProblem, match="faster than anyone can read"):
+        await anna.open_session(2)
 
 
 async def test_many_clients_at_once(lan: Lan) -> None:

@@ -115,10 +115,11 @@ class Ring:
                 raise NetworkProblem(f"the ring failed: {event['error']['message']}")
             new = [token for each in event["choices"] for token in each.get("token_ids", ())]
             now = time.monotonic()
-            came.longest, last = max(came.longest, now - last), now
+            came.longest = max(came.longest, now - last)
             for token in new:
                 came.tokens.append(token)
                 meanwhile(len(came.tokens))
+            last = time.monotonic()  # what was done takes time too
         return came
 
     def edges(self) -> dict[str, str]:
@@ -185,30 +186,34 @@ def generations(folder: Path) -> Iterator[Survival]:
         yield Survival("nothing", True, undisturbed.longest, _paths(ring))
         same = relayed.tokens == undisturbed.tokens
         yield Survival("relay only all along", same, relayed.longest, f"{before}; {returned}")
-        for what, before_it, acts in _disturbances(place):
-            before_it()
-
-            def meanwhile(count: int, acts: dict[int, Callable[[], None]] = acts) -> None:
-                if count in acts:
-                    acts[count]()
-
-            came = ring.generate(meanwhile)
+        for each in _disturbances(place):
+            each.before()
+            came = ring.generate(each.meanwhile)
             after = _paths(ring)
             place.black_hole(*NAMES, gone=False)
             place.lab.everywhere(loss=0.0)
             same = came.tokens == undisturbed.tokens
-            yield Survival(what, same, came.longest, f"{after}; {_returned(ring)}")
+            yield Survival(each.what, same, came.longest, f"{after}; {_returned(ring)}")
 
 
-def _disturbances(
-    place: Scene,
-) -> Iterator[tuple[str, Callable[[], None], dict[int, Callable[[], None]]]]:
-    """What happens, what is done before the request, and what after how many tokens of it."""
+@dataclass
+class _Disturbance:
+    """What happens, after how many tokens of a request, or before it."""
+
+    what: str
+    acts: dict[int, Callable[[], None]] = field(default_factory=dict)
+    before: Callable[[], None] = lambda: None
+
+    def meanwhile(self, count: int) -> None:
+        """So many tokens have come."""
+        if count in self.acts:
+            self.acts[count]()
+
+
+def _disturbances(place: Scene) -> Iterator[_Disturbance]:
+    """One after another; each finds the ring as the one before has left it."""
     bert, cleo = place.routers["bert"], place.routers["cleo"]
     head, after = place.ring[:2]
-
-    def nothing() -> None:
-        return
 
     def idle() -> None:
         """Mappings live for two seconds, and nobody asks for anything for six."""
@@ -216,20 +221,20 @@ def _disturbances(
             router.become(replace(router.nat, lifetime=2))
         time.sleep(6.0)
 
-    yield "5 % loss everywhere", lambda: place.lab.everywhere(loss=0.05), {}
+    yield _Disturbance("5 % loss everywhere", before=lambda: place.lab.everywhere(loss=0.05))
     hole = {_AFTER: lambda: place.black_hole(head, after)}
-    yield f"direct path between {head} and {after} black-holed", nothing, hole
-    yield "NAT of cleo rebooted", nothing, {_AFTER: cleo.reboot}
-    yield "NAT of bert rebooted", nothing, {_AFTER: bert.reboot}
-    yield "mappings of bert and cleo expired while idle", idle, {}
+    yield _Disturbance(f"direct path between {head} and {after} black-holed", hole)
+    yield _Disturbance("NAT of cleo rebooted", {_AFTER: cleo.reboot})
+    yield _Disturbance("NAT of bert rebooted", {_AFTER: bert.reboot})
+    yield _Disturbance("mappings of bert and cleo expired while idle", before=idle)
     for router in (bert, cleo):
         router.become(replace(router.nat, lifetime=nats.APDF.lifetime))
     again = dict.fromkeys(range(_AFTER, _TOKENS, _AFTER), cleo.expire)
-    yield "mappings of cleo expire again and again (absolute lifetime)", nothing, again
+    yield _Disturbance("mappings of cleo expire again and again (absolute lifetime)", again)
     restart = {_AFTER: place.kill_rendezvous, 3 * _AFTER: place.start_rendezvous}
-    yield "rendezvous killed and restarted", nothing, restart
+    yield _Disturbance("rendezvous killed and restarted", restart)
     # Only who has registered again can fall back on the relay of the new one.
-    yield f"direct path between {head} and {after} black-holed after that", nothing, hole
+    yield _Disturbance(f"direct path between {head} and {after} black-holed after that", hole)
 
 
 def _paths(ring: Ring) -> str:

@@ -57,28 +57,33 @@ class Answer:
     def _text(self, token: int) -> str:
         return self._detokenizer.feed(token) if self._detokenizer else ""
 
-    def usage(self) -> dict[str, int]:
+    def usage(self) -> dict[str, Any]:
         """Token counts, the ending token included."""
         prompt = self.generation.prompt
         return {
             "prompt_tokens": prompt,
             "completion_tokens": self._count,
             "total_tokens": prompt + self._count,
+            "prompt_tokens_details": {"cached_tokens": self.generation.cached or 0},
         }
 
     def timings(self) -> dict[str, Any]:
         """Rates, in milliseconds and tokens a second, under the names llama.cpp gave them.
 
-        The prompt's time runs from taking the request to its first token (waiting for a slot
-        included), the prediction's from the first token to the last.
+        `cache_n` tokens of the prompt were held already, `prompt_n` were computed. The prompt's
+        time runs from taking the request to its first token (waiting for a slot included), the
+        prediction's from the first token to the last.
         """
         times, count = self.generation.times, self.generation.produced
+        cached = self.generation.cached or 0
+        computed = self.generation.prompt - cached
         prompt = max(times.first - times.submitted, 0.0)
         predicted = times.last - times.first
         return {
-            "prompt_n": self.generation.prompt,
+            "cache_n": cached,
+            "prompt_n": computed,
             "prompt_ms": round(prompt * 1e3, 3),
-            "prompt_per_second": round(self.generation.prompt / prompt, 3) if prompt else None,
+            "prompt_per_second": round(computed / prompt, 3) if prompt else None,
             "predicted_n": count,
             "predicted_ms": round(predicted * 1e3, 3),
             "predicted_per_second": round((count - 1) / predicted, 3) if predicted else None,

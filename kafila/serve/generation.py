@@ -9,7 +9,7 @@ from typing import Protocol
 
 from kafila.defaults import UNREAD_SECONDS, UNREAD_TOKENS
 from kafila.errors import KafilaError
-from kafila.serve.scheduler import Reason
+from kafila.serve.actions import Reason
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class Generation:
     def __init__(self, door: Door, request: int, prompt: int) -> None:
         self.request = request
         self.prompt = prompt
+        self.cached: int | None = None
+        """Tokens of the prompt that a slot held already; None until it is known."""
         self.produced = 0
         self.finish: Reason | None = None
         self.times = Times(time.monotonic())
@@ -82,6 +84,11 @@ class Generation:
             self._door.cancel(self.request)
 
     # --- from the head -----------------------------------------------------------------------
+
+    def begin(self, start: int) -> None:
+        """The prompt from position `start` on is being computed; told of every chunk."""
+        if self.cached is None:
+            self.cached = start
 
     def put(self, token: int) -> None:
         """The next token."""

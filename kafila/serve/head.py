@@ -9,23 +9,14 @@ import numpy as np
 
 from kafila.defaults import WAITING_REQUESTS
 from kafila.errors import KafilaError
+from kafila.serve.actions import Action, Chunk, End, Forward, Free, Step, Token
 from kafila.serve.compute import Compute
 from kafila.serve.frames import Array, Decode, Frame, FrameError, Prefill, Release
 from kafila.serve.generation import Generation, Params
-from kafila.serve.member import Blocks, at_last, checked
+from kafila.serve.member import Blocks, at_last, checked, prefilled
 from kafila.serve.rates import Rate
 from kafila.serve.ring import Ring
-from kafila.serve.scheduler import (
-    Action,
-    Chunk,
-    End,
-    Forward,
-    Free,
-    QueueFull,
-    Scheduler,
-    Step,
-    Token,
-)
+from kafila.serve.scheduler import QueueFull, Scheduler
 from stages.sampling import Sampling
 
 
@@ -81,11 +72,13 @@ class Head:
         assert 1 <= len(prompt) < self.context
         request = next(self._ids) % 2**32
         limit = min(limit, self.context - len(prompt))
-        self._prompts[request] = np.asarray(prompt, np.int32)
+        tokens = np.asarray(prompt, np.int32)
+        self._prompts[request] = tokens
         self._params[request] = params
         self._generations[request] = Generation(self, request, len(prompt))
         try:
-            actions = self.schedule.submit(request, len(prompt), limit, eos)
+            chunks = whole_chunks(tokens, self._stage.chunk)
+            actions = self.schedule.submit(request, len(prompt), limit, eos, chunks)
         except QueueFull:
             self._forget(request)
             raise
@@ -153,15 +146,19 @@ class Head:
                 self._ring.send(Release(*action.slot))
 
     def _prefill(self, chunk: Chunk) -> None:
-        (group, row), tokens = chunk.slot, self._prompts[chunk.request][chunk.start : chunk.stop]
-        future = self._compute.submit(lambda: self._stage.prefill(group, row, chunk.start, tokens))
+        request, start = chunk.request, chunk.start
+        tokens = self._prompts[request][start : chunk.stop]
+        self._generations[request].begin(start)
+        frame = Prefill(
+            request, *chunk.slot, start, len(tokens), chunk.last, chunk.source, x=tokens
+        )
+        future = self._compute.submit(lambda: prefilled(self._stage, frame))
 
         def done(_: object) -> None:
             with self._ring.guard():
-                y = checked(self._stage, future.result(), len(tokens))  # or the stage's exception
+                out = future.result()  # or the stage's exception
                 self.prefilled.add(len(tokens), time.monotonic())
-                frame = Prefill(chunk.request, group, row, chunk.start, len(tokens), chunk.last, y)
-                self._ring.send(at_last(frame) if self._ring.alone else frame)
+                self._ring.send(at_last(out) if self._ring.alone else out)
                 self._do(self.schedule.computed())
 
         future.add_done_callback(done)
@@ -204,3 +201,8 @@ class Head:
         for request, generation in list(self._generations.items()):
             self._forget(request)
             generation.fail(account)
+
+
+def whole_chunks(tokens: Array, chunk: int) -> list[bytes]:
+    """What the scheduler compares: the tokens of each whole chunk of a prompt, as bytes."""
+    return [tokens[end - chunk : end].tobytes() for end in range(chunk, len(tokens) + 1, chunk)]

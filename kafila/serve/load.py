@@ -1,6 +1,7 @@
 """From a plan and a checkpoint to this member's stage."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +22,22 @@ def check(plan: PlanFile, source: str) -> None:
     Raises CheckpointProblem unless `source` is the model that was planned for, BadFile if the plan
     was edited into one that cannot be served.
     """
-    config = manifest.config(source, _revision(plan, source))
+    config = replace(manifest.config(source, _revision(plan, source)), kept=plan.model.kept)
     if config.digest != plan.model.manifest:
         raise CheckpointProblem(
             f"{source} is not the model of the plan ({plan.model.name}): its config has the digest "
             f"{config.digest[:19]}..., the plan's is {plan.model.manifest[:19]}...; "
             "name the right one with --model, or plan anew"
         )
-    for key in ("blocks", "hidden", "vocab", "dtype"):
-        said, found = getattr(plan.model, key), getattr(config, key)
+    stored = config.stored and config.stored.name
+    for key, found in (
+        ("blocks", config.blocks),
+        ("hidden", config.hidden),
+        ("vocab", config.vocab),
+        ("dtype", config.dtype),
+        ("stored", stored),
+    ):
+        said = getattr(plan.model, key)
         if said != found:
             raise BadFile(f"the plan's model has {key} {said}, {source} has {found}; plan anew")
     context, count = plan.session.context, rows(plan)
@@ -60,6 +68,7 @@ def open_stage(
             context=plan.session.context,
             groups=plan.groups,
             rows=rows(plan),
+            kept=plan.model.kept,
             on_progress=on_progress,
         )
     except CheckpointError as error:

@@ -1,6 +1,7 @@
 """A member that is not the head: a frame comes in, its stage computes, a frame goes out."""
 
 import time
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +24,8 @@ class Blocks(Protocol):
     chunk: int
 
     def prefill(self, group: int, row: int, start: int, x: Array) -> Array: ...
+
+    def copy(self, source: tuple[int, int], target: tuple[int, int], length: int) -> None: ...
 
     def decode(self, group: int, positions: Array, x: Array) -> Array: ...
 
@@ -51,8 +54,16 @@ def checked(stage: Blocks, y: Array, rows: int) -> Array:
 
 def at_last(frame: Prefill) -> Prefill:
     """A prefill frame as the last member sends it: the head needs one position at most."""
-    x = frame.x[-1:] if frame.last else frame.x[:0]
-    return Prefill(frame.request, frame.group, frame.row, frame.start, frame.count, frame.last, x)
+    return replace(frame, x=frame.x[-1:] if frame.last else frame.x[:0])
+
+
+def prefilled(stage: Blocks, frame: Prefill) -> Prefill:
+    """On the compute thread: a prefill frame with the stage's output in it."""
+    slot = frame.group, frame.row
+    if frame.source != slot:
+        stage.copy(frame.source, slot, frame.start)
+    y = stage.prefill(*slot, frame.start, frame.x)
+    return replace(frame, x=checked(stage, y, frame.count))
 
 
 class Member:
@@ -96,11 +107,7 @@ class Member:
     def _computed(self, frame: Prefill | Decode) -> Frame:
         """On the compute thread: the frame with this stage's output in it."""
         if isinstance(frame, Prefill):
-            y = self._stage.prefill(frame.group, frame.row, frame.start, frame.x)
-            y = checked(self._stage, y, frame.count)
-            out = Prefill(
-                frame.request, frame.group, frame.row, frame.start, frame.count, frame.last, y
-            )
+            out = prefilled(self._stage, frame)
             return at_last(out) if self._ring.last else out
         positions, x = spread(frame.rows, frame.positions, frame.x)
         y = checked(self._stage, self._stage.decode(frame.group, positions, x), len(x))

@@ -21,6 +21,7 @@ from kafila.serve.head import Head, HeadBlocks
 from kafila.serve.member import Member, shape_of
 from kafila.serve.moves import Watch
 from kafila.serve.ring import Ring, as_problem
+from kafila.serve.scheduler import chunks_under_way
 from kafila.serve.verify import Verified, shortcoming, table, verify
 from kafila.serve.view import View
 from kafila.session.edges import Outcome, neighbours, part
@@ -55,7 +56,7 @@ async def serve(
         verified(found)
         edges = await _usable(outcomes, found, view)
         ring = _ring(plan, me, edges)
-        compute = Compute(bound=plan.groups + len(plan.ring))
+        compute = Compute(bound=plan.groups + chunks_under_way(len(plan.ring)))
         stack.push_async_callback(compute.stop, defaults.COMPUTE_STOP_SECONDS)
         stack.push_async_callback(part, edges.values(), "")  # its last words leave before that
         watch = Watch(plan, me, edges, view.say)

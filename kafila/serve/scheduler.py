@@ -2,79 +2,28 @@
 
 A request waits in a bounded queue, takes a slot (group, row), is prefilled in chunks, then steps
 with its group until it ends. A slot is given to another request only after nothing of the old one
-is under way and its Release has been round the ring.
+is under way and its Release has been round the ring. Chunks that a slot holds already are not
+prefilled again: the first one that is missing says where those before it are.
 """
 
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
 
+from kafila.defaults import CHUNKS_A_MEMBER
+from kafila.serve.actions import Action, Chunk, End, Forward, Free, Slot, Step, Token, Work
 from kafila.serve.frames import FrameError
+from kafila.serve.places import Chunks, Place, Places, common
 from kafila.serve.turns import decode_next
 
-Reason = Literal["stop", "length", "cancelled"]
-Slot = tuple[int, int]
+
+def chunks_under_way(members: int) -> int:
+    """Prefill chunks in a ring at most, at their members and on their way."""
+    return CHUNKS_A_MEMBER * members
 
 
 class QueueFull(Exception):
     """The admission queue is at its bound; the client may try again later."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Compute prompt positions [start, stop) of a request and send them on."""
-
-    request: int
-    slot: Slot
-    start: int
-    stop: int
-    last: bool
-
-
-@dataclass(frozen=True)
-class Step:
-    """Compute one token of each of a group's `rows`: (row, request, position of that token)."""
-
-    group: int
-    step: int
-    rows: tuple[tuple[int, int, int], ...]
-
-
-@dataclass(frozen=True)
-class Forward:
-    """Send the step's activations of these rows (row, position) on; the others have ended."""
-
-    group: int
-    step: int
-    rows: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class Token:
-    """A request has got its next token."""
-
-    request: int
-    token: int
-
-
-@dataclass(frozen=True)
-class End:
-    """A request has ended."""
-
-    request: int
-    reason: Reason
-
-
-@dataclass(frozen=True)
-class Free:
-    """Send a Release of this slot round the ring."""
-
-    slot: Slot
-
-
-Work = Chunk | Step
-Action = Work | Forward | Token | End | Free
 
 
 @dataclass
@@ -83,14 +32,29 @@ class _Request:
     prompt: int
     limit: int
     eos: frozenset[int]
-    slot: Slot = (-1, -1)
-    sent: int = 0  # prompt positions handed to the head's stage
+    chunks: Chunks  # the whole ones of the prompt
+    place: Place | None = None
+    begun: bool = False
+    behind: tuple["_Request", int] | None = None  # who will soon have so many of its positions
+    sent: int = 0  # prompt positions handed to the head's stage, or found in a slot
     returned: int = 0  # prompt positions that have been round the ring
     produced: int = 0
     busy: int = 0  # chunks and steps of it that are computing or under way
     ready: bool = False  # its last activation is at the head
     paused: bool = False
     leaving: bool = False
+
+    @property
+    def slot(self) -> Slot:
+        return (self.place.group, self.place.row) if self.place else (-1, -1)
+
+    @property
+    def waits(self) -> bool:
+        """What it shares with another prompt is sent for that one first, and then copied."""
+        if self.behind is None:
+            return False
+        other, upto = self.behind
+        return not other.leaving and other.sent < upto
 
 
 @dataclass
@@ -99,9 +63,6 @@ class _Group:
     slots: list[_Request | None]
     steps: int = 0
     flying: list[_Request] = field(default_factory=list)  # rows of the one frame under way
-
-    def load(self) -> int:
-        return sum(r is not None for r in self.slots)
 
     def stepping(self) -> list[_Request]:
         """Requests that can take a step now; none while a frame of the group is under way."""
@@ -118,13 +79,14 @@ class Scheduler:
 
     def __init__(self, *, groups: int, rows: int, members: int, chunk: int, queue: int) -> None:
         self._groups = [_Group(g, [None] * rows) for g in range(groups)]
-        self._members = members
+        self._places = Places(groups, rows)
+        self._most_chunks = chunks_under_way(members)
         self._chunk = chunk
         self._bound = queue
         self._requests: dict[int, _Request] = {}
         self._waiting: deque[_Request] = deque()
         self._prefilling: deque[_Request] = deque()
-        self._chunks = 0  # computing or under way; at most one a member, which fills the ring
+        self._chunks = 0  # computing or under way
         self._work: Work | None = None
         self._after_decode = False
         self._turn = 0  # the group that is looked at first
@@ -132,12 +94,12 @@ class Scheduler:
     @property
     def used(self) -> int:
         """Slots that hold a request or wait for its Release."""
-        return sum(group.load() for group in self._groups)
+        return self._places.used
 
     @property
     def slots(self) -> int:
         """Slots in all."""
-        return sum(len(group.slots) for group in self._groups)
+        return len(self._places)
 
     @property
     def waiting(self) -> int:
@@ -146,11 +108,16 @@ class Scheduler:
 
     # --- events from clients -----------------------------------------------------------------
 
-    def submit(self, request: int, prompt: int, limit: int, eos: frozenset[int]) -> list[Action]:
-        """A new request of `prompt` tokens that may get `limit` more; QueueFull past the bound."""
+    def submit(
+        self, request: int, prompt: int, limit: int, eos: frozenset[int], chunks: Chunks = ()
+    ) -> list[Action]:
+        """A new request of `prompt` tokens that may get `limit` more; QueueFull past the bound.
+
+        `chunks` are its whole chunks, to be compared with those of others.
+        """
         if len(self._waiting) >= self._bound:
             raise QueueFull
-        self._requests[request] = _Request(request, prompt, limit, eos)
+        self._requests[request] = _Request(request, prompt, limit, eos, chunks)
         self._waiting.append(self._requests[request])
         return self._next()
 
@@ -238,9 +205,10 @@ class Scheduler:
         """The slot's Release has been round the ring: it is free."""
         group, row = slot
         found = self._groups[group].slots[row]
-        if found is None or not found.leaving or found.busy:
+        if found is None or found.place is None or not found.leaving or found.busy:
             raise FrameError("a release came back that was never sent")
         self._groups[group].slots[row] = None
+        self._places.free(found.place)
         del self._requests[found.id]
         return self._next()
 
@@ -255,7 +223,7 @@ class Scheduler:
         if self._work is not None:
             return []
         stepping = self._stepping_group()
-        prefill = bool(self._prefilling) and self._chunks < self._members
+        prefill = bool(self._prefilling) and self._chunks < self._most_chunks
         if stepping and decode_next(True, prefill, self._after_decode):
             self._work, self._after_decode = self._step(stepping), True
         elif prefill:
@@ -263,16 +231,22 @@ class Scheduler:
         return [self._work] if self._work else []
 
     def _admit(self) -> None:
-        """First come, first served: lowest free row of the least loaded group."""
+        """First come, first served."""
         while self._waiting:
-            group = min(self._groups, key=_Group.load)
-            if None not in group.slots:
+            place = self._places.take(self._waiting[0].chunks)
+            if place is None:
                 return
             request = self._waiting.popleft()
-            row = group.slots.index(None)
-            group.slots[row] = request
-            request.slot = (group.index, row)
+            self._groups[place.group].slots[place.row] = request
+            request.place = place
+            request.behind = self._leader(request)
             self._prefilling.append(request)
+
+    def _leader(self, request: _Request) -> tuple[_Request, int] | None:
+        """Who is being prefilled and has most in common with the request, and that in positions."""
+        shared = [(common(r.chunks, request.chunks), r) for r in self._prefilling]
+        most, leader = max(shared, key=lambda pair: pair[0], default=(0, request))
+        return (leader, most * self._chunk) if most else None
 
     def _stepping_group(self) -> _Group | None:
         order = self._groups[self._turn :] + self._groups[: self._turn]
@@ -290,11 +264,28 @@ class Scheduler:
 
     def _next_chunk(self) -> Chunk:
         """Requests take turns chunk by chunk, so a long prompt does not hold up a short one."""
-        request = self._prefilling.popleft()
+        request = next(r for r in self._prefilling if not r.waits)  # the first of all never does
+        self._prefilling.remove(request)
+        place = request.place
+        assert place is not None
+        source = place if request.begun else self._begin(request, place)
         start, stop = request.sent, min(request.sent + self._chunk, request.prompt)
         request.sent = stop
         request.busy += 1
+        place.chunks = request.chunks[: stop // self._chunk]
         self._chunks += 1
         if stop < request.prompt:
             self._prefilling.append(request)
-        return Chunk(request.id, request.slot, start, stop, stop == request.prompt)
+        where = source.group, source.row
+        return Chunk(request.id, request.slot, start, stop, stop == request.prompt, where)
+
+    def _begin(self, request: _Request, place: Place) -> Place:
+        """Who has what the request begins with. Its last token is computed, for the output."""
+        source, shared = self._places.source(place, request.chunks)
+        shared = min(shared, (request.prompt - 1) // self._chunk)
+        request.begun, request.behind = True, None
+        request.sent = request.returned = shared * self._chunk
+        if not shared:
+            return place
+        self._places.touch(source)
+        return source

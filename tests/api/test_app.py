@@ -54,6 +54,7 @@ async def test_chat(serve: Serve) -> None:
 
 async def test_a_stream_says_the_same_as_a_whole_answer(serve: Serve) -> None:
     served = await serve(members=3)
+    await served.chat("a lake", max_tokens=1)
     whole = (await served.chat("a lake", max_tokens=40)).json()
     options = {"stream": True, "stream_options": {"include_usage": True}}
     stream = events(await served.chat("a lake", max_tokens=40, **options))
@@ -68,6 +69,19 @@ async def test_a_stream_says_the_same_as_a_whole_answer(serve: Serve) -> None:
     assert stream[-1]["usage"] == whole["usage"]
     assert stream[-1]["timings"]["predicted_per_second"] > 0
     assert len({event["id"] for event in stream}) == 1
+
+
+async def test_usage_tells_what_was_not_computed_again(serve: Serve) -> None:
+    served = await serve(members=2)
+    answers = [(await served.chat("the lake " * 5, max_tokens=3)).json() for _ in range(2)]
+    contents = {answer["choices"][0]["message"]["content"] for answer in answers}
+    assert len(contents) == 1
+    prompt = answers[0]["usage"]["prompt_tokens"]
+    held = (prompt - 1) // 16 * 16  # the toys' chunk has 16 tokens
+    cached = [a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in answers]
+    assert cached == [0, held]
+    times = [answer["timings"] for answer in answers]
+    assert [(t["cache_n"], t["prompt_n"]) for t in times] == [(0, prompt), (held, prompt - held)]
 
 
 async def test_text_and_token_prompts_are_the_same(serve: Serve, model: Model) -> None:

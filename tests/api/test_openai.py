@@ -61,7 +61,11 @@ async def test_the_client_gets_what_it_knows(serve: Serve) -> None:
         pieces = [c.choices[0].delta.content or "" for c in chunks if c.choices]
         assert "".join(pieces) == text
         assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
-        assert chunks[-1].usage == answer.usage
+        usage = chunks[-1].usage
+        assert usage
+        assert usage.total_tokens == answer.usage.total_tokens
+        assert usage.prompt_tokens_details
+        assert usage.prompt_tokens_details.cached_tokens
         completion = await ai.completions.create(model="toy", prompt="the fox", max_tokens=5)
         assert completion.choices[0].finish_reason == "length"
         parts = await ai.completions.create(

@@ -167,6 +167,7 @@ def test_an_unreachable_rendezvous(run: Run, tmp_path: Path, taken: str) -> None
     [
         (("probe", "--join", "seven-amber"), "7-amber-falcon-reed"),
         (("probe", "--host", "--members", "3"), "--rendezvous"),
+        (("probe", "--dtype", "int8"), "--model"),
         (("probe", "--host", "--join", "7-amber-falcon-reed"), "one of them"),
         (("probe", "--name", "../evil", "--model", "demo"), "--name"),
         (("plan", "--context", "0"), "0"),

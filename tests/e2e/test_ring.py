@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafila.api.model import Model
+from kafila.defaults import PREFILL_CHUNK
 from tools.loopback import Ring
 from tools.make_goldens import CASES, NEW_TOKENS, Golden
 
@@ -39,6 +40,28 @@ def test_float32_requests_do_not_feel_each_other(
     with Ring(tmp_path, golden_folder("tied"), (2, 4), concurrency=8, groups=2) as ring:
         together = ring.at_once(prompts, TOKENS)
         assert together == [ring.greedy(prompt, TOKENS) for prompt in prompts]
+
+
+@pytest.mark.parametrize("name", ["tied", "demo"])
+def test_what_was_computed_before_changes_no_answer(
+    tmp_path: Path, golden_folder: Callable[[str], Path], name: str
+) -> None:
+    """Prompts that begin alike, in float32 and bfloat16: who finds what differs from ring to ring,
+    one after the other and together; what they are answered does not."""
+    model = golden_folder(name) if name == "tied" else name
+    begin = [(7 * i * i + i) % 250 for i in range(PREFILL_CHUNK * 2 + 90)]
+    prompts = [[*begin[:size], *tail] for size in (300, 602) for tail in ([], [3, 1], [4] * 260)]
+    with Ring(tmp_path / "one", model, (6,), context=1024, concurrency=1) as ring:
+        alone = []
+        for prompt in prompts:
+            ring.greedy([249] * 300, 1)  # nothing is left of those before
+            alone.append(ring.greedy(prompt, 8))
+        again = ring.post("/v1/completions", {"prompt": prompts[-1], "max_tokens": 1})
+        assert again["usage"]["prompt_tokens_details"] == {"cached_tokens": 768}
+    with Ring(tmp_path / "three", model, (1, 3, 2), context=1024) as ring:
+        assert ring.at_once(prompts, 8) == alone
+        backwards = [ring.greedy(prompt, 8) for prompt in reversed(prompts)]
+        assert backwards[::-1] == alone
 
 
 def test_the_demo_model_is_the_same_for_every_division(tmp_path: Path) -> None:

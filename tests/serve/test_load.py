@@ -12,12 +12,15 @@ from kafila import manifest
 from kafila.derive import plan_probes
 from kafila.errors import BadFile, CheckpointProblem
 from kafila.manifest import Manifest
-from kafila.planfile import PlanFile
+from kafila.planfile import PlanFile, parse
+from kafila.plantext import render, summary
 from kafila.probe.report import Probes
 from kafila.serve import load
-from stages.checkpoint import INDEX, expected, indexed_shards
+from stages.checkpoint import INDEX, Checkpoint, expected, indexed_shards
+from stages.config import Kept
 from tests.session.samples import report
 from tools.make_checkpoint import SIZES, write_checkpoint
+from tools.quantise import FORMATS, quantise
 
 CONFIG = dataclasses.replace(SIZES["tiny"], blocks=4)
 
@@ -63,6 +66,36 @@ def test_a_member_needs_its_own_shards_only(
     assert stage.decode(0, np.zeros(1, np.int32), x).shape == x.shape
     with pytest.raises(CheckpointProblem, match="shard is missing"):
         load.open_stage(plan, 1 - me, part, lambda *_: None)
+
+
+@pytest.mark.parametrize("kept", [None, "int8"])
+def test_a_quantised_model_as_the_plan_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Kept | None
+) -> None:
+    monkeypatch.setattr("stages.kept.FOLDER", tmp_path / "kept")
+    folder = quantise(
+        write_checkpoint(tmp_path / "plain", CONFIG), tmp_path / "mist", FORMATS["fp8"]
+    )
+    made = Manifest.of(str(folder)).kept_as(kept)
+    probes = Probes(manifest=made, host="anna", reports=(report("anna", b"anna" * 8),))
+    plan = plan_probes(probes, context=32, concurrency=2)
+    assert parse(render(plan)) == plan
+    assert (plan.model.stored, plan.model.kept) == ("fp8", kept)
+    words = "fp8 on disk, dequantised to bfloat16 at load"
+    if kept:
+        words = "fp8 on disk, converted at load to int8 with a scale a row; all else is bfloat16"
+    assert f"# block matrices are {words}" in render(plan)
+    assert f"block matrices are {words}\n" in summary(plan)
+    load.check(plan, str(folder))
+    told: list[tuple[str, int, int]] = []
+    stage = load.open_stage(plan, 0, folder, lambda *progress: told.append(progress))
+    x = stage.prefill(0, 0, 0, np.arange(9, dtype=np.int32))
+    assert np.isfinite(stage.logits(x)).all()
+    on_disk = [total for what, done, total in told if what == "loading" and done == total]
+    assert on_disk == [sum(t.nbytes for t in Checkpoint.open(folder).tensors.values())]
+    other = plan.model.model_copy(update={"kept": None if kept else "int8"})
+    with pytest.raises(CheckpointProblem, match="is not the model of the plan"):
+        load.check(plan.model_copy(update={"model": other}), str(folder))
 
 
 def test_another_model(plan: PlanFile, tmp_path: Path) -> None:
@@ -111,7 +144,7 @@ def test_weights_that_go_while_they_are_loaded(
         for file in part.glob("*.safetensors"):
             file.unlink(missing_ok=True)
 
-    with pytest.raises(CheckpointProblem, match="cannot be mapped"):
+    with pytest.raises(CheckpointProblem, match="cannot be read"):
         load.open_stage(plan, 0, part, cut)
 
 

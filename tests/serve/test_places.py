@@ -39,7 +39,8 @@ def test_a_prompt_goes_on_in_the_slot_that_holds_no_more_than_its_beginning() ->
     leave(places, c)
     assert at(places.take([b"1", b"2", b"x"])) == (0, 0)
     assert at(places.take([b"1", b"2", b"y"])) == (0, 2)  # the other conversation stays
-    assert at(places.most([b"1", b"2", b"3", b"4"])[0]) == (0, 1)
+    assert c is not None
+    assert at(places.source(c, [b"1", b"2", b"3", b"4"])[0]) == (0, 1)
 
 
 def test_a_busy_group_is_not_made_busier_for_what_it_holds() -> None:
@@ -53,15 +54,16 @@ def test_a_busy_group_is_not_made_busier_for_what_it_holds() -> None:
     assert at(places.take([b"1", b"2"])) == (1, 0)
 
 
-def test_the_nearest_of_those_that_hold_the_most() -> None:
+def test_the_own_slot_before_others_that_hold_as_much() -> None:
     places = Places(1, 2)
     a, b = places.take([]), places.take([])
     assert a is not None
     assert b is not None
     a.chunks = b.chunks = [b"1"]
-    assert places.most([b"1", b"2"], near=b) == (b, 1)
-    assert places.most([b"1", b"2"]) == (a, 1)
-    assert places.most([b"2"], near=b) == (b, 0)
+    assert places.source(b, [b"1", b"2"]) == (b, 1)
+    a.chunks = [b"1", b"2"]
+    assert places.source(b, [b"1", b"2"]) == (a, 2)
+    assert places.source(b, [b"2"]) == (b, 0)
 
 
 def test_common() -> None:

@@ -100,8 +100,8 @@ async def test_what_was_computed_before_does_not_matter(
             assert generation.cached % ring.head._stage.chunk == 0
             assert generation.cached < len(prompt)
             cached.append(generation.cached)
-        assert all(cached[1:])
         assert cached[-1] >= 40
+        assert all(cached[1:])
 
 
 def reached(generation: Generation, tokens: int) -> bool:

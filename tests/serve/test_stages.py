@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kafila.serve.generation import Params
 from stages.checkpoint import Checkpoint
 from stages.stage import Stage
-from tests.serve.rings import ask, fleet
+from tests.serve.rings import ask, fleet, read
 from tests.serve.toy import divide
 from tools.make_checkpoint import SIZES, write_checkpoint
 
@@ -49,3 +50,19 @@ async def test_eight_together_are_eight_one_by_one(checkpoint: Path) -> None:
         assert len({tuple(tokens) for tokens in one_by_one}) == 8
         together = await asyncio.gather(*(ask(ring.head, p, TOKENS) for p in PROMPTS))
         assert together == one_by_one
+
+
+async def test_what_was_computed_before_changes_no_answer(checkpoint: Path) -> None:
+    """Prompts that begin alike, each after one that left nothing of use; then over each other's."""
+    begin = [int(t) for t in np.random.default_rng(9).integers(0, 2048, 70)]
+    prompts = [[*begin[:size], *tail] for size in (33, 70) for tail in ([], [7], [5] * 9)]
+    async with fleet(stages(checkpoint)) as ring:
+        head, alone = ring.head, []
+        for prompt in prompts:
+            await asyncio.gather(*(ask(head, [slot] * 64, 1) for slot in range(4)))
+            alone.append(await ask(head, prompt, TOKENS))
+        assert await asyncio.gather(*(ask(head, p, TOKENS) for p in prompts)) == alone
+        assert [await ask(head, p, TOKENS) for p in reversed(prompts)] == alone[::-1]
+        last = head.submit(prompts[-1], Params(), 1, frozenset())
+        await read(last)
+        assert last.cached == 64

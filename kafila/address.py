@@ -63,7 +63,8 @@ def _is_ipv6(host: str) -> bool:
 def _named(text: str) -> tuple[str, str]:
     """Split a host name or IPv4 number from its port, if any."""
     host, colon, port = text.partition(":")
-    wrong = "[" in host or (colon and not port)
+    # A resolver takes a number alone for an address too; who writes one means a port.
+    wrong = "[" in host or (colon and not port) or (host.isascii() and host.isdigit())
     try:
         host.encode("idna")  # what a resolver does first; it refuses empty and over-long labels
     except UnicodeError:

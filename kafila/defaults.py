@@ -292,6 +292,9 @@ RELAY_BUDGET_SECONDS: Final = 24 * 3600.0
 RELAY_SESSIONS: Final = 4096
 """Sessions whose relayed bytes are remembered."""
 
+METRICS_PORT: Final = 9710
+"""Where `--metrics HOST` names none."""
+
 METRICS_REQUEST_BYTES: Final = 8 * 1024
 METRICS_SECONDS: Final = 5.0
 """Of one request for metrics, and for its answer to be read: a scraper takes milliseconds."""
@@ -555,6 +558,14 @@ FAILURE_TEXT_BYTES: Final = 2000
 
 RATE_SECONDS: Final = 10.0
 """The window of the rates shown: short enough to follow, long enough not to flicker."""
+
+PACE_STEPS: Final = 64
+"""Decode steps that are compared with the plan together: some seconds of an answer."""
+
+PACE_OFF: Final = 0.25
+PACE_AGAIN: Final = 0.20
+"""How far their median may be off before a member says so, and when it is as planned again. Good
+predictions are within 10 %; what is off by a quarter divides the blocks wrongly."""
 
 STATUS_SECONDS: Final = 1.0
 """Between two updates of the state on a terminal."""

@@ -31,17 +31,19 @@ def plan_probes(
     concurrency: int,
     manifest: Manifest | None = None,
     wishes: Wishes = DEFAULT,
+    edges: planfile.Edges | None = None,
 ) -> PlanFile:
     """Plan for these reports; `manifest` overrides the one in the file.
 
-    A `context` of None is the usual one, or the model's where that is shorter.
+    A `context` of None is the usual one, or the model's where that is shorter. `edges` is passed
+    on: it decides nothing here.
 
     Raises UsageProblem, BadFile, Refused and NotAdmitted, each in words.
     """
     model = _model(probes, manifest)
     load = _load(model, context, concurrency)
     plan = make_plan(model_value(model), load, devices(probes), opener(probes), wishes)
-    return _plan_file(plan, probes, model)
+    return _plan_file(plan, probes, model).model_copy(update={"edges": edges})
 
 
 def compare_probes(
@@ -88,6 +90,8 @@ def _model(probes: Probes, manifest: Manifest | None) -> planfile.Model:
             revision=manifest.revision,
             manifest=manifest.digest,
             dtype=manifest.dtype,
+            stored=manifest.stored,
+            kept=manifest.kept,
             blocks=manifest.blocks,
             hidden=manifest.hidden,
             vocab=manifest.vocab,
@@ -104,8 +108,9 @@ def _model(probes: Probes, manifest: Manifest | None) -> planfile.Model:
 
 def model_value(model: planfile.Model) -> values.Model:
     """The planner's view of a plan's model."""
-    sizes = model.model_dump(exclude={"revision", "manifest", "dtype", "vocab"})
-    return values.Model(**sizes, itemsize=4 if model.dtype == "float32" else 2)
+    sizes = model.model_dump(exclude={"revision", "manifest", "dtype", "stored", "kept", "vocab"})
+    itemsize = 4 if model.dtype == "float32" else 2
+    return values.Model(**sizes, itemsize=itemsize, int8=model.kept == "int8")
 
 
 def _plan_file(plan: values.Plan, probes: Probes, model: planfile.Model) -> PlanFile:
@@ -149,6 +154,7 @@ def _member(stage: values.Stage, report: Report) -> planfile.Member:
             overhead_us=report.overhead_us,
             flops=report.flops,
             rows_ns=report.rows_ns,
+            block_ns=report.block_ns,
             runtime_bytes=report.runtime_bytes,
             workspace=report.workspace,
             rtt_us=report.rtt_us,

@@ -4,6 +4,9 @@ All of the hub's failures come out as one CheckpointProblem sentence. The client
 tokens and `HF_ENDPOINT` are huggingface_hub's own.
 """
 
+import hashlib
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +15,7 @@ import huggingface_hub as hub
 from huggingface_hub import errors
 
 from kafila.errors import CheckpointProblem
+from kafila.words import gib
 from stages.checkpoint import (
     INDEX,
     SINGLE,
@@ -34,6 +38,9 @@ _WORDS = (
     INDEX,
 )
 """What every member needs beside its weights; all of it small."""
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _UNREACHABLE: tuple[type[Exception], ...] = (
     OSError,
@@ -77,23 +84,78 @@ def config(repo: str, revision: str | None) -> Qwen3Config:
 def download(repo: str, revision: str | None, blocks: range | None, *, head: bool) -> Path:
     """Folder in the hub's cache with the shards of the given blocks and the head; downloads them.
 
-    Raises CheckpointProblem.
+    Whole shards: the client then resumes them, and other programs and later plans find them. What
+    is in the cache at a pinned commit is taken from there without asking the hub. Raises
+    CheckpointProblem, also where the disk has no room for what is missing.
     """
     with _one_sentence(repo, revision):
+        if (found := _pinned(repo, revision)) and _complete(found, blocks, head=head):
+            return found
         folder = Path(hub.snapshot_download(repo, revision=revision, allow_patterns=list(_WORDS)))
         wanted = expected(read_config(folder / "config.json"), blocks, head=head)
         index = folder / INDEX
         names = indexed_shards(index, wanted) if index.exists() else [SINGLE]
-        hub.snapshot_download(repo, revision=folder.name, allow_patterns=names)
+        if missing := [name for name in names if not (folder / name).exists()]:
+            _check_room(repo, folder, missing)
+            hub.snapshot_download(repo, revision=folder.name, allow_patterns=missing)
+            for name in missing:
+                _verify(folder / name)
         Checkpoint.open(folder, blocks, head=head)
         return folder
 
 
+def _pinned(repo: str, revision: str | None) -> Path | None:
+    """The cache's folder of a commit, which never changes; None for what may: a branch, a tag."""
+    if revision is None or not _COMMIT.fullmatch(revision):
+        return None
+    found = hub.try_to_load_from_cache(repo, "config.json", revision=revision)
+    return Path(found).parent if isinstance(found, str) else None
+
+
 def _config(repo: str, revision: str | None) -> tuple[Path, Qwen3Config]:
     """The snapshot's folder in the cache, and the config in it."""
-    # Not hf_hub_download, which tries for half a minute to reach a hub that is not there.
-    folder = Path(hub.snapshot_download(repo, revision=revision, allow_patterns="config.json"))
+    folder = _pinned(repo, revision)
+    if folder is None:
+        # Not hf_hub_download, which tries for half a minute to reach a hub that is not there.
+        folder = Path(hub.snapshot_download(repo, revision=revision, allow_patterns="config.json"))
     return folder, read_config(folder / "config.json")
+
+
+def _check_room(repo: str, folder: Path, names: list[str]) -> None:
+    """Is there room on the cache's disk for these files of the snapshot in this folder?"""
+    urls = (hub.hf_hub_url(repo, name, revision=folder.name) for name in names)
+    need = sum(hub.get_hf_file_metadata(url).size or 0 for url in urls)
+    # The client goes on with what an earlier download left.
+    need -= sum(part.stat().st_size for part in folder.parents[1].glob("blobs/*.incomplete"))
+    free = shutil.disk_usage(folder).free
+    if free < need:
+        raise CheckpointProblem(
+            f"{repo}: this member's share needs {gib(need)} more in {folder.parents[2]}, where "
+            f"{gib(free)} is free: make room there, or set HF_HOME to a folder on another disk"
+        )
+
+
+def _verify(file: Path) -> None:
+    """The hub names large files by their SHA-256; the client compares only sizes."""
+    blob = file.resolve()
+    if not _SHA256.fullmatch(blob.name):
+        return
+    with blob.open("rb") as f:
+        found = hashlib.file_digest(f, "sha256").hexdigest()
+    if found != blob.name:
+        file.unlink()
+        blob.unlink(missing_ok=True)
+        raise CheckpointError(f"{file.name} came damaged and is removed; fetch it again")
+
+
+def _complete(folder: Path, blocks: range | None, *, head: bool) -> bool:
+    if head and not (folder / "tokenizer.json").exists():  # another program fetched only weights
+        return False
+    try:
+        Checkpoint.open(folder, blocks, head=head)
+    except CheckpointError:
+        return False
+    return True
 
 
 def _cached(folder: Path) -> Checkpoint | None:
@@ -127,6 +189,8 @@ def _one_sentence(repo: str, revision: str | None) -> Iterator[None]:
             "is not in this machine's cache and the hub cannot be reached: check the network "
             "(and HF_HUB_OFFLINE), or name a local folder"
         )
+    except errors.EntryNotFoundError:
+        problem = f"lacks weights on the hub: neither {SINGLE} nor all shards of {INDEX} are there"
     except errors.HFValidationError:
         problem = "is not a hub id"
     except _UNREACHABLE as error:

@@ -7,15 +7,24 @@ model, a hub id) is decided here and nowhere else.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from kafila.errors import CheckpointProblem
-from kafila.schema import Count, Digest, Strict, Words
+from kafila.schema import Count, Digest, Strict, Words, without_absent
 from stages.checkpoint import Checkpoint, CheckpointError, read_config
-from stages.config import LIMITS, MAX_BLOCK_WEIGHTS, Qwen3Config
+from stages.config import (
+    BYTES,
+    LIMITS,
+    MAX_BLOCK_WEIGHTS,
+    Kept,
+    Qwen3Config,
+    kept_digest,
+)
+from stages.formats import Shape
 
 DEMO = "demo"
 """The word that names the embedded model; a folder of that name is `./demo`."""
@@ -36,9 +45,13 @@ class Manifest(Strict):
     revision: Words | None
     """The hub's commit; None for a folder."""
     digest: Digest
-    """`Qwen3Config.digest`: equal for equal configs, so for equal tensor headers."""
+    """`Qwen3Config.digest`: equal for equal configs, so for equal tensor headers kept alike."""
     dtype: Literal["bfloat16", "float32"]
-    """Of weights, KV cache and residual stream."""
+    """Of KV cache and residual stream, and of weights that are not `kept` otherwise."""
+    stored: Literal["fp8", "awq"] | None = None
+    """How block matrices lie on disk, where they are quantised there."""
+    kept: Kept | None = None
+    """How block matrices sit in memory, where not in dtype; None and left out if they do."""
     blocks: Annotated[int, Field(ge=1, le=LIMITS["blocks"])]
     hidden: Annotated[int, Field(ge=1, le=LIMITS["hidden"])]
     heads: Annotated[int, Field(ge=1, le=LIMITS["heads"])]
@@ -50,7 +63,7 @@ class Manifest(Strict):
     max_context: Annotated[int, Field(ge=1, le=LIMITS["max_positions"])]
     """Tokens; YaRN's stretch included."""
     block_bytes: Count
-    """One block's tensors: what it reads per token, and what it keeps."""
+    """One block's tensors as they sit in memory: what it reads per token, and what it keeps."""
     head_read_bytes: Count
     """What the head reads per token: unembedding and final norm (an embedding is one row)."""
     head_resident_bytes: Count
@@ -58,14 +71,34 @@ class Manifest(Strict):
     kv_bytes: Count
     """Keys and values of one token in one block."""
 
+    _as_written = without_absent("stored", "kept")
+
     @model_validator(mode="after")
     def _possible(self) -> "Manifest":
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads {self.kv_heads} must divide heads {self.heads}")
-        attention = 2 * (self.heads + self.kv_heads) * self.head_dim  # q and o; k and v
-        if self.hidden * (attention + 3 * self.ffn) > MAX_BLOCK_WEIGHTS:
+        if self.matrix_weights > MAX_BLOCK_WEIGHTS:
             raise ValueError("a block of these sizes is larger than any that can be served")
         return self
+
+    @property
+    def matrix_weights(self) -> int:
+        """Weights in the matrices of one block."""
+        attention = 2 * (self.heads + self.kv_heads) * self.head_dim  # q and o; k and v
+        return self.hidden * (attention + 3 * self.ffn)
+
+    def kept_as(self, kept: Kept | None) -> "Manifest":
+        """The same model with its block matrices kept so in memory, where that is asked for."""
+        if kept in (None, self.kept):
+            return self
+        rows = (self.heads + 2 * self.kv_heads) * self.head_dim + 2 * self.hidden + 2 * self.ffn
+        saved = self.matrix_weights * (BYTES[self.dtype] - BYTES[kept]) - BYTES["float32"] * rows
+        changes = {
+            "kept": kept,
+            "digest": kept_digest(self.digest, kept),
+            "block_bytes": self.block_bytes - saved,
+        }
+        return self.model_validate(self.model_dump() | changes)
 
     @classmethod
     def of(cls, source: str, revision: str | None = None) -> "Manifest":
@@ -90,14 +123,13 @@ class Manifest(Strict):
     ) -> "Manifest":
         """The manifest of a whole opened checkpoint. Raises CheckpointProblem."""
         config = checkpoint.config
-        block = checkpoint.block_tensors(0)
-        head = checkpoint.head_tensors()
-        unembed = head.get("unembed", head["embed"])
+        head = {name: _bytes(*leaf) for name, leaf in config.head_leaves().items()}
         sizes = {
             "name": name,
             "revision": revision,
             "digest": config.digest,
             "dtype": config.dtype,
+            "stored": config.stored and config.stored.name,
             "blocks": config.blocks,
             "hidden": config.hidden,
             "heads": config.heads,
@@ -107,9 +139,9 @@ class Manifest(Strict):
             "vocab": config.vocab,
             "tied": config.tied,
             "max_context": config.max_positions,
-            "block_bytes": sum(tensor.nbytes for tensor in block.values()),
-            "head_read_bytes": unembed.nbytes + head["norm"].nbytes,
-            "head_resident_bytes": sum(tensor.nbytes for tensor in head.values()),
+            "block_bytes": sum(_bytes(*leaf) for leaf in config.block_leaves().values()),
+            "head_read_bytes": head.get("unembed", head["embed"]) + head["norm"],
+            "head_resident_bytes": sum(head.values()),
             "kv_bytes": config.kv_bytes,
         }
         try:
@@ -159,6 +191,11 @@ def _in_words() -> Iterator[None]:
         yield
     except CheckpointError as error:
         raise CheckpointProblem(str(error)) from None
+
+
+def _bytes(shape: Shape, dtype: str) -> int:
+    """Of an array in memory."""
+    return prod(shape) * BYTES[dtype]
 
 
 def _is_hub_id(source: str) -> bool:

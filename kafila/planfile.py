@@ -17,9 +17,21 @@ from kafila import yamlfile
 from kafila.defaults import MAX_CONCURRENCY, MAX_MEMBERS
 from kafila.plan import values
 from kafila.probe.report import Nat, Rows, Workspace, rows_from_one, session_id
-from kafila.schema import Address, Count, Digest, Figure, Key, Name, Strict, Whole, Words, build
+from kafila.schema import (
+    Address,
+    Count,
+    Digest,
+    Figure,
+    Key,
+    Name,
+    Strict,
+    Whole,
+    Words,
+    build,
+    without_absent,
+)
 from kafila.yamlfile import Document, Place
-from stages.config import LIMITS
+from stages.config import LIMITS, Kept
 
 Requests = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]
 BlockRange = Annotated[str, Field(pattern=r"^[0-9]{1,9}-[0-9]{1,9}$")]
@@ -32,6 +44,10 @@ class Model(Strict):
     revision: Words | None
     manifest: Digest
     dtype: Words
+    stored: Words | None = None
+    """How block matrices lie on disk; left out where that is dtype."""
+    kept: Kept | None = None
+    """How block matrices sit in memory; left out where that is dtype."""
     blocks: Annotated[int, Field(ge=1, le=LIMITS["blocks"])]
     hidden: Annotated[int, Field(ge=1, le=LIMITS["hidden"])]
     vocab: Annotated[int, Field(ge=1, le=LIMITS["vocab"])]
@@ -40,6 +56,8 @@ class Model(Strict):
     head_read_bytes: Count
     head_resident_bytes: Count
     kv_bytes: Count
+
+    _as_written = without_absent("stored", "kept")
 
 
 class Session(Strict):
@@ -67,6 +85,16 @@ class Edge(Strict):
     cost_us: Figure | None
 
 
+class Edges(Strict):
+    """How members look for direct paths, where that is not the ordinary way.
+
+    `birthday`: where one of two NATs gives every destination another port, many sockets knock at
+    many of its ports (docs/nat.md). Both ends must do it, so it is in the digest.
+    """
+
+    punch: Literal["birthday"]
+
+
 class Measured(Strict):
     """The part of a member's report that its figures are derived from."""
 
@@ -77,6 +105,7 @@ class Measured(Strict):
     overhead_us: Whole | None
     flops: Count | None
     rows_ns: Rows | None
+    block_ns: Whole | None = None
     runtime_bytes: Whole
     workspace: Workspace
     rtt_us: Whole | None
@@ -85,6 +114,7 @@ class Measured(Strict):
     nat: Nat | None
 
     _rows = field_validator("rows_ns")(rows_from_one)
+    _as_written = without_absent("block_ns")
 
 
 class Member(Strict):
@@ -154,6 +184,8 @@ class PlanFile(Strict):
     groups: Requests
     forced: bool
     """It was asked for although it does not fit."""
+    edges: Edges | None = None
+    """None, and left out of the file, where nothing was asked for."""
     ring: Annotated[tuple[Member, ...], Field(min_length=1, max_length=MAX_MEMBERS, strict=False)]
     predictions: Predictions
     warnings: Annotated[tuple[Words, ...], Field(strict=False)]
@@ -161,6 +193,8 @@ class PlanFile(Strict):
     notes: Annotated[tuple[Words, ...], Field(strict=False)]
     reports: Digest
     """Of the reports the plan was made from."""
+
+    _as_written = without_absent("edges")
 
     @property
     def digest(self) -> bytes:
@@ -317,6 +351,7 @@ def device(member: Member) -> values.Device:
         overhead_us=measured.overhead_us,
         flops=measured.flops,
         rows_ns=tuple((measured.rows_ns or {}).items()),
+        block_ns=measured.block_ns or 0,
         room_bytes=member.room_bytes,
         runtime_bytes=measured.runtime_bytes,
         workspace=values.Workspace(**measured.workspace.model_dump()),

@@ -7,7 +7,7 @@ from kafila.defaults import PROMPT_TOKENS
 from kafila.plan.advice import untimed
 from kafila.plan.compare import Row
 from kafila.plan.reach import paper_class
-from kafila.planfile import Edge, Outlook, PlanFile, Predictions
+from kafila.planfile import Edge, Model, Outlook, PlanFile, Predictions
 from kafila.probe.report import Nat
 from kafila.words import counted, gib, ms, rate, seconds
 from kafila.yamlfile import Place
@@ -28,8 +28,12 @@ def render(plan: PlanFile) -> str:
         ("order",): _ORDERS[plan.order],
         ("groups",): f"{counted(rows_of(plan), 'request')} each, travelling as one frame",
     }
+    if model.kept or model.stored:
+        comments[("model", "kept" if model.kept else "stored")] = _weights(model)
     if plan.forced:
         comments[("forced",)] = "it does not fit; see the warnings"
+    if plan.edges is not None:
+        comments[("edges",)] = "guess at the ports of NATs that nothing else gets through"
     headings: dict[Place, str] = {
         ("format",): (
             f"Kafila plan: {model.name} on {counted(len(ring), 'member')}.\n"
@@ -45,7 +49,7 @@ def render(plan: PlanFile) -> str:
         plan.model_dump(mode="json"),
         comments=comments,
         headings=headings,
-        inline=("edge", "rows_ns", "workspace", "nat", "pairs_us", "load", "bottleneck"),
+        inline=("edge", "edges", "rows_ns", "workspace", "nat", "pairs_us", "load", "bottleneck"),
     )
 
 
@@ -55,6 +59,17 @@ _TIERS = {
     "working-set": "divided by room: nothing else is known of everybody",
 }
 _ORDERS = {"cost": "the cheapest ring by round trips", "relays": "the ring with fewest relays"}
+
+
+def _weights(model: Model) -> str:
+    """What is done at load to block matrices that do not sit in memory as they lie on disk."""
+    source = model.stored or model.dtype
+    if model.kept is None:
+        return f"block matrices are {source} on disk, dequantised to {model.dtype} at load"
+    return (
+        f"block matrices are {source} on disk, converted at load to {model.kept} with a scale "
+        f"a row; all else is {model.dtype}"
+    )
 
 
 def rows_of(plan: PlanFile) -> int:
@@ -167,6 +182,8 @@ def summary(plan: PlanFile) -> str:
         f"{plan.model.name} on {counted(len(plan.ring), 'member')}: {plan.session.context} tokens, "
         f"{counted(plan.session.concurrency, 'request')} in {counted(plan.groups, 'group')}"
     ]
+    if plan.model.kept or plan.model.stored:
+        lines.append(_weights(plan.model))
     for member in plan.ring:
         time = "" if member.stage_us is None else ms(member.stage_us)
         lines.append(

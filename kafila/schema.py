@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    model_serializer,
+)
 from pydantic_core import ErrorDetails
 
 from kafila.address import parse_address
@@ -28,6 +37,21 @@ def _address(text: str) -> str:
     except UsageProblem as problem:
         raise ValueError(str(problem)) from None
     return text
+
+
+def without_absent(*fields: str) -> Any:
+    """To be set in a model's body: these fields are not written where they are None.
+
+    So a file that has no need of them reads as it did before there were any.
+    """
+
+    def written(self: Any, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = dump(self)
+        return {
+            key: value for key, value in found.items() if value is not None or key not in fields
+        }
+
+    return model_serializer(mode="wrap")(written)
 
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"

@@ -13,7 +13,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from stages.config import DTYPES, CheckpointError, Qwen3Config, Shape, itemsize
+from stages.config import DTYPES, Qwen3Config
+from stages.formats import FLOATS, ITEMSIZES, CheckpointError, Parts, Shape, quantises
 
 __all__ = ["DTYPES", "Checkpoint", "CheckpointError", "Tensor"]
 
@@ -52,7 +53,7 @@ class Tensor:
 
     file: Path
     dtype: str
-    """As the header writes it: "BF16" or "F32"."""
+    """As the header writes it: a word of `stages.formats.ITEMSIZES`."""
     shape: Shape
     start: int
     stop: int
@@ -98,32 +99,64 @@ class Checkpoint:
             tensors=choose(path, config, wanted, headers),
         )
 
-    def block_tensors(self, block: int) -> dict[str, Tensor]:
-        """Tensors of one block by the short names of `Qwen3Config.block_shapes`."""
-        return {short: self.tensors[block_name(block, short)] for short in _BLOCK_NAMES}
+    def block_tensors(self, block: int) -> dict[str, dict[str, Tensor]]:
+        """Tensors of one block by the short names of `Qwen3Config.block_shapes`, and by part.
 
-    def head_tensors(self) -> dict[str, Tensor]:
-        """Tensors of the head by the short names of `Qwen3Config.head_shapes`."""
-        return {short: self.tensors[_HEAD_NAMES[short]] for short in self.config.head_shapes()}
+        The only part is "weight", unless a matrix is quantised (`stages.formats`).
+        """
+        tensors = {}
+        for short, shape in self.config.block_shapes().items():
+            module = _module(block, short)
+            parts = _parts(self.config, module, shape)
+            tensors[short] = {part: self.tensors[f"{module}.{part}"] for part in parts}
+        return tensors
 
-
-def block_name(block: int, short: str) -> str:
-    """Name on disk of a block's tensor."""
-    return f"model.layers.{block}.{_BLOCK_NAMES[short]}.weight"
+    def head_tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Tensors of the head by the short names of `Qwen3Config.head_shapes`, and by part."""
+        shorts = self.config.head_shapes()
+        return {short: {"weight": self.tensors[_HEAD_NAMES[short]]} for short in shorts}
 
 
 def expected(
     config: Qwen3Config, blocks: Iterable[int] | None = None, *, head: bool = True
 ) -> dict[str, Shape]:
     """Name on disk -> shape of every tensor of the given blocks (default: all) and the head."""
-    shapes: dict[str, Shape] = {}
+    return {name: shape for name, (_, shape) in _expected(config, blocks, head=head).items()}
+
+
+def _expected(
+    config: Qwen3Config, blocks: Iterable[int] | None = None, *, head: bool = True
+) -> Parts:
+    """Name on disk -> dtypes it may have, and its shape."""
+    tensors: Parts = {}
     if head:
-        shapes |= {_HEAD_NAMES[short]: shape for short, shape in config.head_shapes().items()}
+        dtypes = _dtypes(config)
+        tensors |= {_HEAD_NAMES[name]: (dtypes, s) for name, s in config.head_shapes().items()}
     for block in range(config.blocks) if blocks is None else blocks:
         if block not in range(config.blocks):
             raise CheckpointError(f"the model has blocks 0-{config.blocks - 1}, no block {block}")
-        shapes |= {block_name(block, short): s for short, s in config.block_shapes().items()}
-    return shapes
+        for short, shape in config.block_shapes().items():
+            module = _module(block, short)
+            parts = _parts(config, module, shape)
+            tensors |= {f"{module}.{part}": wanted for part, wanted in parts.items()}
+    return tensors
+
+
+def _module(block: int, short: str) -> str:
+    """Name on disk of what a block's tensors of this short name belong to."""
+    return f"model.layers.{block}.{_BLOCK_NAMES[short]}"
+
+
+def _parts(config: Qwen3Config, module: str, shape: Shape) -> Parts:
+    """What a weight of this shape is stored as."""
+    if config.stored is not None and len(shape) == 2 and quantises(config.stored, module):
+        return config.stored.parts(*shape)
+    return {"weight": (_dtypes(config), shape)}
+
+
+def _dtypes(config: Qwen3Config) -> tuple[str, ...]:
+    """Of tensors that are not quantised."""
+    return (DTYPES[config.dtype],) if config.stored is None else FLOATS
 
 
 def read_config(file: Path) -> Qwen3Config:
@@ -209,7 +242,7 @@ def choose(
     Raises CheckpointError for a tensor that is missing, in two files, of no Qwen3 model, or of
     another shape or dtype than the config says.
     """
-    shapes = expected(config)
+    known = _expected(config)
     # The official 0.6B file carries the unembedding although it is the embedding once more.
     spare = {_HEAD_NAMES["unembed"]} if config.tied else set()
     found: dict[str, Tensor] = {}
@@ -221,22 +254,30 @@ def choose(
             found[name] = tensor
             if name in spare:
                 continue
-            if name not in shapes:
+            if name not in known:
                 raise CheckpointError(f"{where} belongs to no dense Qwen3 of this config")
-            if tensor.dtype != DTYPES[config.dtype]:
+            dtypes, shape = known[name]
+            if tensor.dtype not in dtypes:
+                raise CheckpointError(f"{where} is {tensor.dtype}, {_wanted(config, dtypes)}")
+            if tensor.shape != shape:
                 raise CheckpointError(
-                    f"{where} is {tensor.dtype}, but the config's dtype is {config.dtype}; "
-                    "convert the checkpoint to one of bfloat16 and float32 throughout"
-                )
-            if tensor.shape != shapes[name]:
-                raise CheckpointError(
-                    f"{where} has shape {list(tensor.shape)}, "
-                    f"but the config asks for {list(shapes[name])}"
+                    f"{where} has shape {list(tensor.shape)}, but the config asks for {list(shape)}"
                 )
     for name in wanted:
         if name not in found:
             raise CheckpointError(f"{path}: tensor {name} is missing from {', '.join(headers)}")
     return {name: found[name] for name in wanted}
+
+
+def _wanted(config: Qwen3Config, dtypes: tuple[str, ...]) -> str:
+    if config.stored is None:
+        return (
+            f"but the config's dtype is {config.dtype}; "
+            "convert the checkpoint to one of bfloat16 and float32 throughout"
+        )
+    return f"but the config's quantization_config ({config.stored.name}) asks for " + " or ".join(
+        dtypes
+    )
 
 
 def _tensor(file: Path, name: str, base: int, entry: Any) -> Tensor:
@@ -248,7 +289,7 @@ def _tensor(file: Path, name: str, base: int, entry: Any) -> Tensor:
             pass
         case _:
             raise CheckpointError(f"{file}: tensor {name} has a malformed header entry")
-    if dtype in DTYPES.values() and stop - start != prod(shape) * itemsize(dtype):
+    if dtype in ITEMSIZES and stop - start != prod(shape) * ITEMSIZES[dtype]:
         raise CheckpointError(
             f"{file}: tensor {name} has {stop - start:,} bytes, "
             f"which do not make shape {shape} of {dtype}"

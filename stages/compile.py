@@ -3,27 +3,31 @@
 Importing this module configures JAX for the process, before any device is touched.
 """
 
-import fcntl
-import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy.typing as npt
 
-LOCK_SECONDS = 120.0
-"""Wait this long for another process that compiles; the largest executable takes a tenth on CPU."""
+from stages import cache
+
+log = logging.getLogger(__name__)
 
 _config: Any = jax.config  # JAX leaves it untyped
 
 # A stage waits for each result, so queueing only adds thread switches: 4 us a small call, not 25.
 _config.update("jax_cpu_enable_async_dispatch", False)
 
-# Of this user and machine alone: what lies there is run as code.
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafila" / "xla"
+CACHE = cache.FOLDER / "xla"
+
+_alone = threading.Lock()
+"""Recording warnings is the process' state; a stage compiles while a thread of its own converts."""
+
+_BROKEN = "Error reading persistent compilation cache entry"
+"""How JAX's warning of an entry begins that it could not read; it has compiled anew then."""
 
 if _config.jax_compilation_cache_dir is None:  # unless the user chose another place
     _config.update("jax_compilation_cache_dir", str(CACHE))
@@ -32,11 +36,35 @@ if _config.jax_compilation_cache_dir is None:  # unless the user chose another p
 
 
 def compiled(function: Callable[..., Any], *shapes: Any, donate: int | None = None) -> Any:
-    """`function` compiled for arguments of these shapes; argument `donate` is consumed."""
+    """`function` compiled for arguments of these shapes; argument `donate` is consumed.
+
+    One process at a time compiles: members of one machine often need the same executable, and all
+    but the first then find it in the cache. And JAX writes an entry in place, so none reads one
+    that is half written.
+    """
     donated = () if donate is None else (donate,)
     lowered = jax.jit(function, donate_argnums=donated).lower(*shapes)
-    with _alone():
-        return lowered.compile()
+    with _alone, cache.turn(CACHE), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        executable = lowered.compile()
+    broken = [w for w in caught if str(w.message).startswith(_BROKEN)]
+    if broken:
+        log.info("%s; the cache begins anew", broken[0].message)
+        _clear()
+    for warning in caught:
+        if warning not in broken:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    return executable
+
+
+def _clear() -> None:
+    """Remove all entries: JAX never writes over one, so one that a killed process left half
+    written would be compiled in vain at every start."""
+    if _config.jax_compilation_cache_dir == str(CACHE):  # another place is the user's
+        for entry in CACHE.glob("*-cache"):
+            entry.unlink(missing_ok=True)
 
 
 def abstract(dims: Sequence[int], dtype: npt.DTypeLike) -> jax.ShapeDtypeStruct:
@@ -55,30 +83,3 @@ def workspace(executable: Any) -> int:
     """Bytes that a compiled function needs beside its arguments: temporaries and new results."""
     memory = executable.memory_analysis()
     return int(memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes)
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """One process at a time compiles into the persistent cache.
-
-    Members of one machine often need the same executable: all but the first then find it there. And
-    JAX writes an entry in place, so none reads one that is half written. Without a lock (the folder
-    cannot be written, or its holder hangs) compiling only takes longer.
-    """
-    try:
-        CACHE.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(CACHE / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        yield
-        return
-    try:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.01)
-        yield
-    finally:
-        os.close(handle)

@@ -5,12 +5,18 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
-Shape = tuple[int, ...]
+from stages.formats import CheckpointError, Format, Shape, read_format
 
 DTYPES = {"bfloat16": "BF16", "float32": "F32"}
-"""The dtypes this version computes in: a config's word -> a tensor header's, which ends in bits."""
+"""The dtypes this version computes in: a config's word -> a tensor header's."""
+
+BYTES = {"int8": 1, "bfloat16": 2, "float32": 4}
+"""Of one element in memory."""
+
+Kept = Literal["int8"]
+"""How block matrices may be kept in memory otherwise than in the model's dtype."""
 
 LIMITS = {
     "blocks": 1 << 10,
@@ -26,10 +32,6 @@ LIMITS = {
 
 MAX_BLOCK_WEIGHTS = 1 << 32
 """Weights of one block, whatever its sizes; the 32B's has 488 million."""
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be used; one sentence naming file, key or tensor."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +68,22 @@ class Qwen3Config:
     max_positions: int
     """Longest sequence the positions are made for; YaRN's stretch included."""
     dtype: str
-    """Of every tensor of the checkpoint: "bfloat16" or "float32"."""
+    """"bfloat16" or "float32": of KV cache, residual stream, and weights unless `kept`; of every
+    tensor of the checkpoint, unless `stored`."""
+    stored: Format | None = None
+    """How block matrices lie on disk, where they are quantised there."""
+    kept: Kept | None = None
+    """How block matrices sit in memory, where not in dtype."""
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> "Qwen3Config":
         """Read the keys of a `config.json`, in their older or newer spelling; ignore the rest.
 
-        Raises CheckpointError for anything but a dense Qwen3 with full attention in bfloat16 or
-        float32, and for missing or impossible values.
+        Raises CheckpointError for anything but a dense Qwen3 with full attention in bfloat16,
+        float32 or a format of `stages.formats`, and for missing or impossible values.
         """
         _refuse_other_models(d)
+        stored = read_format(d.get("quantization_config"))
         theta, yarn = _rope(d)
         positions = _positions(d, "max_position_embeddings")
         if yarn is not None:
@@ -95,7 +103,8 @@ class Qwen3Config:
             yarn=yarn,
             tied=_flag(d, "tie_word_embeddings"),
             max_positions=positions,
-            dtype=_dtype(d),
+            dtype=_dtype(d, quantised=stored is not None),
+            stored=stored,
         )
         if config.heads % config.kv_heads:
             raise CheckpointError(
@@ -111,7 +120,7 @@ class Qwen3Config:
     @property
     def itemsize(self) -> int:
         """Bytes of one element of `dtype`."""
-        return itemsize(DTYPES[self.dtype])
+        return BYTES[self.dtype]
 
     @property
     def kv_bytes(self) -> int:
@@ -123,10 +132,16 @@ class Qwen3Config:
         """`sha256:...` over every field: equal for the older and newer spelling of one config.
 
         The config decides name, dtype and shape of every tensor (a checkpoint that deviates is
-        refused), so equal digests mean interchangeable headers. It says nothing of the weights.
+        refused), so equal digests mean interchangeable headers, kept alike in memory. It says
+        nothing of the weights.
         """
-        canonical = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
-        return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+        fields = asdict(self)
+        del fields["kept"], fields["stored"]
+        if self.stored is not None:
+            fields["stored"] = {self.stored.name: asdict(self.stored)}
+        canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        digest = "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+        return kept_digest(digest, self.kept)
 
     def block_shapes(self) -> dict[str, Shape]:
         """Shape of each of a block's tensors; matrices are [out, in] as they lie on disk."""
@@ -145,6 +160,20 @@ class Qwen3Config:
             "down": (self.hidden, self.ffn),
         }
 
+    def block_leaves(self) -> dict[str, tuple[Shape, str]]:
+        """Shape and dtype of each of a block's arrays in memory."""
+        leaves: dict[str, tuple[Shape, str]] = {}
+        for name, shape in self.block_shapes().items():
+            if self.kept and len(shape) == 2:
+                leaves |= {name: (shape, self.kept), f"{name}.scale": (shape[:1], "float32")}
+            else:
+                leaves[name] = shape, self.dtype
+        return leaves
+
+    def head_leaves(self) -> dict[str, tuple[Shape, str]]:
+        """Shape and dtype of each of the head's arrays in memory."""
+        return {name: (shape, self.dtype) for name, shape in self.head_shapes().items()}
+
     @property
     def block_weights(self) -> int:
         """Weights of one block."""
@@ -158,9 +187,11 @@ class Qwen3Config:
         return shapes
 
 
-def itemsize(header: str) -> int:
-    """Bytes of one element of a tensor header's dtype."""
-    return int(header.lstrip("BF")) // 8
+def kept_digest(digest: str, kept: Kept | None) -> str:
+    """Digest of a config that is kept so in memory, from that of the config kept in its dtype."""
+    if kept is None:
+        return digest
+    return "sha256:" + hashlib.sha256(f"{digest} kept as {kept}".encode()).hexdigest()
 
 
 def _refuse_other_models(d: Mapping[str, Any]) -> None:
@@ -170,11 +201,6 @@ def _refuse_other_models(d: Mapping[str, Any]) -> None:
         raise CheckpointError(
             f"the architecture is {found!r:.60}; "
             "this version serves dense Qwen3 (Qwen3ForCausalLM) only"
-        )
-    if d.get("quantization_config") is not None:
-        raise CheckpointError(
-            "the checkpoint is quantised (quantization_config); this version reads bfloat16 and "
-            "float32, so take the unquantised model"
         )
     if d.get("attention_bias"):
         raise CheckpointError("attention_bias is true; Qwen3 as released has none, nor has Kafila")
@@ -230,8 +256,10 @@ def _attention_factor(rope: Mapping[str, Any], factor: float) -> float:
     return 0.1 * math.log(factor) + 1
 
 
-def _dtype(d: Mapping[str, Any]) -> str:
+def _dtype(d: Mapping[str, Any], *, quantised: bool) -> str:
     dtype = d.get("dtype", d.get("torch_dtype"))
+    if quantised and dtype == "float16":  # AWQ's scales are; nothing is computed in it
+        return "bfloat16"
     if dtype is None:
         raise CheckpointError('neither dtype nor torch_dtype is given; add "dtype": "bfloat16"')
     if not isinstance(dtype, str) or dtype not in DTYPES:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
-from stages.attention import Slot, attend
+from stages.attention import Slot, attend, attend_each
 from stages.config import Qwen3Config
 from stages.model import Block, Definition, Head
 from stages.sampling import Sampling, sample
@@ -33,16 +33,7 @@ class Functions:
         slots of each block and row."""
 
         def rows(old: Sequence[Slot]) -> Callable[..., tuple[jax.Array, list[Slot]]]:
-            def each(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, list[Slot]]:
-                # Each row by itself: faster on CPU than one batched product, and never dependent
-                # on its neighbours.
-                done = [
-                    attend(q[i : i + 1], k[i : i + 1], v[i : i + 1], slot, positions[i])
-                    for i, slot in enumerate(old)
-                ]
-                return jnp.concatenate([o for o, _ in done]), [slot for _, slot in done]
-
-            return each
+            return lambda q, k, v: attend_each(q, k, v, old, positions)
 
         new = []
         for leaves, old in zip(blocks, slots, strict=True):

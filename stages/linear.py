@@ -1,12 +1,15 @@
 """The one place where a product with a weight matrix is chosen for the platform it runs on.
 
-Knows no model: everything that multiplies by weights goes through `product`, so a faster kernel
-for one platform has one place to enter.
+Knows no model: everything that multiplies by weights goes through `products`.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+from stages import kernels
 
 LEAST_ROWS = {"cpu": 2}
 """XLA:CPU treats one row as a vector: bfloat16 is then widened matrix by matrix (10 times slower)
@@ -16,16 +19,68 @@ LEAST_ROWS_ELSEWHERE = 16
 """GPU libraries choose kernels by the number of rows; up to one tile they may as well be equal."""
 
 
-def product(x: jax.Array, weight: jax.Array) -> jax.Array:
+class Int8(NamedTuple):
+    """A weight of int8 [out, in], each row of which is to be multiplied by its float32 scale."""
+
+    values: jax.Array
+    scale: jax.Array
+
+
+Weight = jax.Array | Int8
+
+
+def product(x: jax.Array, weight: Weight) -> jax.Array:
     """x [rows, in] by weight [out, in], as it lies in a checkpoint -> float32 [rows, out].
 
-    x is rounded to the weight's dtype; sums are float32. A row's result does not depend on the
-    other rows. Nor does it on how many there are: bitwise on CPU, where tests hold it to that;
-    elsewhere up to LEAST_ROWS_ELSEWHERE, beyond which the library may sum in another order.
+    x is rounded to the weight's dtype (for Int8 to bfloat16 or finer); sums are float32 or exact. A
+    row's result does not depend on the other rows. Nor does it on how many there are: bitwise on
+    CPU, where tests hold it to that (with `stages.kernels` up to their MOST_ROWS, and among all
+    larger numbers); elsewhere up to LEAST_ROWS_ELSEWHERE, beyond which the library may sum in
+    another order.
     """
+    return products(x, weight)[0]
+
+
+def products(x: jax.Array, *weights: Weight) -> list[jax.Array]:
+    """The product of x with each of the weights, which are all of one kind: the same as one by one,
+    in fewer calls."""
+    matrices = [weight for weight in weights if not isinstance(weight, Int8)]
+    if not matrices:
+        return [_int8(x, weight) for weight in weights if isinstance(weight, Int8)]
+    x = x.astype(matrices[0].dtype)
+    found = kernels.chosen()
+    if found and x.dtype == jnp.bfloat16 and x.shape[0] <= kernels.MOST_ROWS:
+        return found.products(x, matrices)
+    return [_dot(x, weight) for weight in matrices]
+
+
+def _int8(x: jax.Array, weight: Int8) -> jax.Array:
+    """Few rows are bound by reading the weight, which XLA:CPU would widen in memory first."""
+    if jax.default_backend() == "cpu" and x.shape[0] <= kernels.MOST_ROWS:
+        return _fixed_point(x, weight)
+    # Each of its values is exactly a bfloat16.
+    return _dot(x.astype(jnp.bfloat16), weight.values.astype(jnp.bfloat16)) * weight.scale
+
+
+def _fixed_point(x: jax.Array, weight: Int8) -> jax.Array:
+    """x as two int8 a value: 16 bits, of which a row's largest value uses all. Sums are exact."""
+    rows = x.shape[0]
+    step = jnp.max(jnp.abs(x), axis=1, keepdims=True) / (127 << 8)
+    whole = jnp.round(x / jnp.where(step > 0, step, 1)).astype(jnp.int32)
+    high = (whole + 128) >> 8
+    low = whole - (high << 8)
+    y = lax.dot_general(
+        jnp.concatenate([high, low]).astype(jnp.int8),
+        weight.values,
+        (((1,), (1,)), ((), ())),
+        preferred_element_type=jnp.int32,
+    ).astype(jnp.float32)
+    return (y[:rows] * 256 + y[rows:]) * step * weight.scale
+
+
+def _dot(x: jax.Array, weight: jax.Array) -> jax.Array:
     rows = x.shape[0]
     least = LEAST_ROWS.get(jax.default_backend(), LEAST_ROWS_ELSEWHERE)
-    x = x.astype(weight.dtype)
     if rows < least:
         x = jnp.pad(x, ((0, least - rows), (0, 0)))
     y: jax.Array = lax.dot_general(

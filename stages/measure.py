@@ -16,7 +16,8 @@ import psutil
 from stages import random
 from stages.attention import empty_slot
 from stages.compile import abstract, abstracts, compiled, workspace
-from stages.config import Qwen3Config
+from stages.config import Kept, Qwen3Config
+from stages.formats import Shape
 from stages.functions import Functions
 from stages.linear import product
 from stages.sampling import Sampling
@@ -41,6 +42,9 @@ REPEATS = 5
 IDLE_SECONDS = 0.001
 """Before each call whose overhead is timed: in a ring a stage has slept since its last step."""
 
+MORE_BLOCKS = 8
+"""Of next to no weights, to see what a block takes beside reading."""
+
 PLATFORMS = {"gpu": "cuda", "mps": "metal"}
 """JAX's word -> the word people use."""
 
@@ -58,6 +62,7 @@ class Shapes:
     ffn: int
     vocab: int
     dtype: str
+    kept: Kept | None = None
 
     @classmethod
     def standard(cls) -> "Shapes":
@@ -95,7 +100,7 @@ class Measured:
     device_bytes: int | None
     """What JAX may allocate on an accelerator; None where memory is RAM or not reported."""
     bandwidth: int
-    """Bytes of weights per second, one row."""
+    """Bytes of weights per second, one row, while they are being read."""
     bandwidth_spread: int
     overhead_us: int
     """Of one stage call, whatever its blocks: conversions, dispatch, waking up."""
@@ -105,6 +110,8 @@ class Measured:
     flops_spread: int
     rows_ns: dict[int, int]
     """Rows in a step -> nanoseconds a block takes."""
+    block_ns: int
+    """What of that, with one row, is not reading: small operations, whatever the block's size."""
     runtime_bytes: int
     """What the process holds before any weight; compilers included."""
     workspace_base: int
@@ -113,55 +120,80 @@ class Measured:
     """Memory of executables beside weights and KV: base + rows * row + context * context_."""
 
 
-def measure_device(shapes: Shapes, on_progress: Progress | None = None) -> Measured:
-    """Measure JAX's default device; takes some seconds, most of them compiling.
+class Probe:
+    """One model's shapes on JAX's default device, compiled and ready to be measured, also again.
 
-    Holds about WEIGHT_BYTES of random weights meanwhile. on_progress is told what comes next, how
-    many measurements are done and how many there are.
+    Holds about WEIGHT_BYTES of random weights.
     """
-    config = shapes.config()
-    steps = ["memory", "overhead", "arithmetic", "compiling", *(f"{n} rows" for n in ROWS)]
 
-    def say(step: str) -> None:
-        if on_progress:
-            on_progress(step, steps.index(step), len(steps))
+    def __init__(self, shapes: Shapes, on_progress: Progress | None = None):
+        """Takes seconds, most of them compiling. `on_progress` is told what comes next, how many
+        parts are done and how many there are."""
+        config = shapes.config()
+        self._on_progress = on_progress
+        self._parts = ["memory", "compiling", "overhead", "arithmetic"]
+        self._parts += [f"{n} rows" for n in ROWS]
+        self._say("memory")
+        self._workspace = _workspace(config)
+        self._runtime_bytes = psutil.Process().memory_info().rss
+        self._say("compiling")
+        small = Shapes(config.hidden, 1, 1, 32, 32, 32, config.dtype, config.kept).config()
+        nothing = random.block(small)
+        self._nothing, self._nothings = (
+            Stage(small, [nothing] * n, None, context=CONTEXT, groups=1, rows=1)
+            for n in (1, 1 + MORE_BLOCKS)
+        )
+        self._product = _Product(config)
+        self._stage, self._block_bytes = _stage(config)
 
-    say("memory")
-    base, row, context = _workspace(config)
-    runtime_bytes = psutil.Process().memory_info().rss
-    say("overhead")
-    overhead, unrested = _overhead(config)
-    say("arithmetic")
-    flops = _arithmetic(config)
-    say("compiling")
-    stage, block_bytes = _stage(config)
-    rows = {}
-    for n in ROWS:
-        say(f"{n} rows")
-        rows[n] = per_block(_step_seconds(stage, n), unrested, stage.blocks)
-    rates = [block_bytes / seconds for seconds in rows[1]]
-    if on_progress:
-        on_progress("done", len(steps), len(steps))
-    device = jax.devices()[0]
-    own = device.platform != "cpu"
-    limit = (device.memory_stats() or {}).get("bytes_limit") if own else None
-    return Measured(
-        platform=PLATFORMS.get(device.platform, device.platform),
-        device=device.device_kind if own else "",
-        device_id=str(device.id) if limit is not None else "",
-        device_bytes=limit,
-        bandwidth=_median(rates),
-        bandwidth_spread=_spread(rates),
-        overhead_us=_median([s * 1e6 for s in overhead]),
-        overhead_spread_us=_spread([s * 1e6 for s in overhead]),
-        flops=_median(flops),
-        flops_spread=_spread(flops),
-        rows_ns={n: _median([s * 1e9 for s in seconds]) for n, seconds in rows.items()},
-        runtime_bytes=runtime_bytes,
-        workspace_base=base,
-        workspace_row=row,
-        workspace_context=context,
-    )
+    def measured(self, seconds: float = SECONDS) -> Measured:
+        """The figures now, each repeated for so long."""
+        self._say("overhead")
+        overhead = _step_seconds(self._nothing, 1, seconds, idle=IDLE_SECONDS)
+        unrested = _step_seconds(self._nothing, 1, seconds)
+        beside = _more(_step_seconds(self._nothings, 1, seconds), unrested) / MORE_BLOCKS
+        self._say("arithmetic")
+        flops = self._product.rates(seconds)
+        rows = {}
+        for n in ROWS:
+            self._say(f"{n} rows")
+            rows[n] = per_block(
+                _step_seconds(self._stage, n, seconds), unrested, self._stage.blocks
+            )
+        self._say("done")
+        rates = [self._block_bytes / max(each - beside, each / 2) for each in rows[1]]
+        base, row, context = self._workspace
+        device = jax.devices()[0]
+        own = device.platform != "cpu"
+        limit = (device.memory_stats() or {}).get("bytes_limit") if own else None
+        return Measured(
+            platform=PLATFORMS.get(device.platform, device.platform),
+            device=device.device_kind if own else "",
+            device_id=str(device.id) if limit is not None else "",
+            device_bytes=limit,
+            bandwidth=_median(rates),
+            bandwidth_spread=_spread(rates),
+            overhead_us=_median([s * 1e6 for s in overhead]),
+            overhead_spread_us=_spread([s * 1e6 for s in overhead]),
+            flops=_median(flops),
+            flops_spread=_spread(flops),
+            rows_ns={n: _median([s * 1e9 for s in each]) for n, each in rows.items()},
+            block_ns=round(1e9 * beside),
+            runtime_bytes=self._runtime_bytes,
+            workspace_base=base,
+            workspace_row=row,
+            workspace_context=context,
+        )
+
+    def _say(self, part: str) -> None:
+        if self._on_progress:
+            parts = [*self._parts, "done"]
+            self._on_progress(part, parts.index(part), len(self._parts))
+
+
+def measure_device(shapes: Shapes, on_progress: Progress | None = None) -> Measured:
+    """What a probe of these shapes measures, once."""
+    return Probe(shapes, on_progress).measured()
 
 
 def _stage(config: Qwen3Config) -> tuple[Stage, int]:
@@ -173,11 +205,15 @@ def _stage(config: Qwen3Config) -> tuple[Stage, int]:
     return Stage(config, blocks, None, context=CONTEXT, groups=1, rows=ROWS[-1]), size
 
 
-def _step_seconds(stage: Stage, rows: int) -> list[float]:
-    """Time of a whole step at this many rows, several times."""
+def _step_seconds(stage: Stage, rows: int, seconds: float, *, idle: float = 0.0) -> list[float]:
+    """Time of a whole step at this many rows, several times.
+
+    A stage of next to no weights shows a call's overhead: after a sleep (`idle`) as in a ring,
+    and without one as the steps here have it.
+    """
     x = np.ones((rows, stage.hidden), stage.wire_dtype)
     positions = np.ones(rows, np.int32)
-    return _times(lambda: stage.decode(0, positions, x))
+    return _times(lambda: stage.decode(0, positions, x), seconds, idle=idle)
 
 
 def per_block(steps: list[float], overhead: list[float], blocks: int) -> list[float]:
@@ -189,27 +225,19 @@ def per_block(steps: list[float], overhead: list[float], blocks: int) -> list[fl
     return [max(step - fixed, step / 2) / blocks for step in steps]
 
 
-def _overhead(config: Qwen3Config) -> tuple[list[float], list[float]]:
-    """Time of a stage call with the same hidden state but next to no weights: after a sleep as in
-    a ring, and without one as in the measurements of steps here.
-    """
-    small = Shapes(config.hidden, 1, 1, 32, 32, 32, config.dtype).config()
-    stage = Stage(small, [random.block(small)], None, context=CONTEXT, groups=1, rows=1)
-    x, positions = np.ones((1, config.hidden), stage.wire_dtype), np.ones(1, np.int32)
+class _Product:
+    """A prefill chunk's product with an [ffn, hidden] matrix."""
 
-    def call() -> Any:
-        return stage.decode(0, positions, x)
+    def __init__(self, config: Qwen3Config):
+        self._x = jax.device_put(np.ones((PREFILL_CHUNK, config.hidden), config.dtype))
+        self._weight = jax.device_put(np.ones((config.ffn, config.hidden), config.dtype))
+        self._run = compiled(product, *abstracts((self._x, self._weight)))
+        self._operations = 2 * PREFILL_CHUNK * config.ffn * config.hidden
 
-    return _times(call, idle=IDLE_SECONDS), _times(call)
-
-
-def _arithmetic(config: Qwen3Config) -> list[float]:
-    """Operations per second of a prefill chunk's product with an [ffn, hidden] matrix."""
-    x = jax.device_put(np.ones((PREFILL_CHUNK, config.hidden), config.dtype))
-    weight = jax.device_put(np.ones((config.ffn, config.hidden), config.dtype))
-    run = compiled(product, *abstracts((x, weight)))
-    operations = 2 * PREFILL_CHUNK * config.ffn * config.hidden
-    return [operations / s for s in _times(lambda: run(x, weight).block_until_ready())]
+    def rates(self, seconds: float) -> list[float]:
+        """Operations per second."""
+        times = _times(lambda: self._run(self._x, self._weight).block_until_ready(), seconds)
+        return [self._operations / each for each in times]
 
 
 def _workspace(config: Qwen3Config) -> tuple[int, int, int]:
@@ -221,8 +249,8 @@ def _workspace(config: Qwen3Config) -> tuple[int, int, int]:
     """
     functions = Functions(config, head=True)
     assert functions.head is not None
-    block = [_abstract_leaves(functions.block.names, config.block_shapes(), config)]
-    head = _abstract_leaves(functions.head.names, config.head_shapes(), config)
+    block = [_abstract_leaves(functions.block.names, config.block_leaves())]
+    head = _abstract_leaves(functions.head.names, config.head_leaves())
 
     def prefill(context: int) -> int:
         slot = jax.eval_shape(lambda: empty_slot(config, context))
@@ -243,22 +271,27 @@ def _workspace(config: Qwen3Config) -> tuple[int, int, int]:
     return max(0, small - short * context) + one, row, context
 
 
-def _abstract_leaves(names: list[str], shapes: dict[str, Any], config: Qwen3Config) -> list[Any]:
-    return [abstract(shapes[name], config.dtype) for name in names]
+def _abstract_leaves(names: list[str], leaves: dict[str, tuple[Shape, str]]) -> list[Any]:
+    return [abstract(*leaves[name]) for name in names]
 
 
-def _times(call: Callable[[], Any], *, idle: float = 0.0) -> list[float]:
+def _times(call: Callable[[], Any], seconds: float, *, idle: float = 0.0) -> list[float]:
     """Seconds of each call, after one that is not counted."""
     call()
-    seconds: list[float] = []
-    stop = time.perf_counter() + SECONDS
-    while len(seconds) < REPEATS or time.perf_counter() < stop:
+    found: list[float] = []
+    stop = time.perf_counter() + seconds
+    while len(found) < REPEATS or time.perf_counter() < stop:
         if idle:
             time.sleep(idle)
         start = time.perf_counter()
         call()
-        seconds.append(time.perf_counter() - start)
-    return seconds
+        found.append(time.perf_counter() - start)
+    return found
+
+
+def _more(longer: list[float], shorter: list[float]) -> float:
+    """How much longer one takes, which noise must not make negative."""
+    return max(0.0, statistics.median(longer) - statistics.median(shorter))
 
 
 def _median(values: list[float]) -> int:

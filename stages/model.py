@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from stages.config import Qwen3Config, Shape
-from stages.linear import mean, product
+from stages.config import Kept, Qwen3Config
+from stages.formats import Shape
+from stages.linear import Int8, Weight, mean, product, products
 from stages.rope import rotate
 
 State = TypeVar("State")
@@ -35,32 +36,48 @@ class Norm(nnx.Module):
 
 
 class Matrix(nnx.Module):
-    """A linear map without bias; weight [out, in]."""
+    """A linear map without bias; weight [out, in], in the model's dtype or kept in another."""
 
-    def __init__(self, shape: Shape, config: Qwen3Config):
-        self.weight = nnx.Param(jnp.zeros(shape, config.dtype))
+    def __init__(self, shape: Shape, config: Qwen3Config, kept: Kept | None = None):
+        self.weight = nnx.Param(jnp.zeros(shape, kept or config.dtype))
+        self.scale = nnx.Param(jnp.ones(shape[:1], jnp.float32)) if kept else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return product(x, self.weight[...])
+        return product(x, self.value)
+
+    @property
+    def value(self) -> Weight:
+        weight = self.weight[...]
+        return weight if self.scale is None else Int8(weight, self.scale[...])
+
+
+def apply(matrices: Sequence[Matrix], x: jax.Array) -> list[jax.Array]:
+    """Each of the matrices to the same x."""
+    return products(x, *(matrix.value for matrix in matrices))
 
 
 class Block(nnx.Module):
-    """One transformer block. Attributes bear the short names of `Qwen3Config.block_shapes`."""
+    """One transformer block. Attributes bear the short names of `Qwen3Config.block_shapes`, leaves
+    those of `Qwen3Config.block_leaves`."""
 
     def __init__(self, config: Qwen3Config):
         self.config = config
         shapes = config.block_shapes()
+
+        def matrix(name: str) -> Matrix:
+            return Matrix(shapes[name], config, config.kept)
+
         self.input_norm = Norm(shapes["input_norm"], config)
-        self.q = Matrix(shapes["q"], config)
-        self.k = Matrix(shapes["k"], config)
-        self.v = Matrix(shapes["v"], config)
+        self.q = matrix("q")
+        self.k = matrix("k")
+        self.v = matrix("v")
         self.q_norm = Norm(shapes["q_norm"], config)
         self.k_norm = Norm(shapes["k_norm"], config)
-        self.o = Matrix(shapes["o"], config)
+        self.o = matrix("o")
         self.post_norm = Norm(shapes["post_norm"], config)
-        self.gate = Matrix(shapes["gate"], config)
-        self.up = Matrix(shapes["up"], config)
-        self.down = Matrix(shapes["down"], config)
+        self.gate = matrix("gate")
+        self.up = matrix("up")
+        self.down = matrix("down")
 
     def __call__(
         self, x: jax.Array, positions: jax.Array, attend: Attend[State]
@@ -73,16 +90,16 @@ class Block(nnx.Module):
         n, head_dim = x.shape[0], self.config.head_dim
         stream = x.astype(jnp.float32)
         h = self.input_norm(stream)
-        q = self.q_norm(self.q(h).reshape(n, self.config.heads, head_dim))
-        k = self.k_norm(self.k(h).reshape(n, self.config.kv_heads, head_dim))
-        v = self.v(h).reshape(n, self.config.kv_heads, head_dim)
+        q, k, v = (y.reshape(n, -1, head_dim) for y in apply((self.q, self.k, self.v), h))
+        q, k = self.q_norm(q), self.k_norm(k)
         q, k = rotate(q, positions, self.config), rotate(k, positions, self.config)
         with jax.named_scope("attention"):
             mixed, state = attend(q, k, v)
         stream += self.o(mixed.reshape(n, -1))
         h = self.post_norm(stream)
         with jax.named_scope("mlp"):
-            stream += self.down(jax.nn.silu(self.gate(h)) * self.up(h))
+            gate, up = apply((self.gate, self.up), h)
+            stream += self.down(jax.nn.silu(gate) * up)
         return stream.astype(x.dtype), state
 
 
@@ -114,7 +131,9 @@ class Definition(Generic[Module]):
     def __init__(self, make: Callable[[], Module]):
         graph, state = nnx.split(nnx.eval_shape(make))
         paths = [path for path, _ in nnx.to_flat_state(state)]
-        self.names: list[str] = [str(path[0]) for path in paths]
+        self.names: list[str] = [
+            ".".join(str(part) for part in path if part != "weight") for path in paths
+        ]
         self._graph = graph
         self._structure = jax.tree.structure(state)
 

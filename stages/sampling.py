@@ -52,7 +52,7 @@ class Sampling(NamedTuple):
 
 def sample(logits: jax.Array, positions: jax.Array, sampling: Sampling) -> jax.Array:
     """Tokens int32 [b] for these positions [b], from float32 logits [b, vocab]."""
-    best = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    best = _likeliest(logits)
 
     def row(args: tuple[jax.Array, jax.Array, jax.Array, Sampling]) -> jax.Array:
         best, logits, position, sampling = args
@@ -70,6 +70,15 @@ def sample(logits: jax.Array, positions: jax.Array, sampling: Sampling) -> jax.A
         lambda: best,
     )
     return tokens
+
+
+def _likeliest(logits: jax.Array) -> jax.Array:
+    """The first of each row's largest: argmax, which XLA:CPU takes a number at a time (0.65 ms a
+    row of Qwen3's vocabulary), as two reductions that it does by registers (0.15 ms)."""
+    last = logits.shape[-1] - 1
+    place = jnp.arange(last + 1, dtype=jnp.int32)
+    top = logits.max(-1, keepdims=True)
+    return jnp.where(logits == top, place, last).min(-1)
 
 
 def _draw(logits: jax.Array, position: jax.Array, sampling: Sampling) -> jax.Array:

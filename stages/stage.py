@@ -4,18 +4,22 @@ Knows one group of rows at a time and the positions it is told; not requests, ri
 Calls block until the result is there and are made from one thread.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from stages.attention import empty_slot
 from stages.checkpoint import Checkpoint
 from stages.compile import abstract, abstracts, compiled
-from stages.config import Qwen3Config
+from stages.config import Kept, Qwen3Config
+from stages.formats import Shape
 from stages.functions import Functions
 from stages.sampling import Sampling
 from stages.weights import Loader
@@ -63,7 +67,8 @@ class Stage:
         rows: int,
         on_progress: Progress | None = None,
     ):
-        """Leaves are in the order of `Functions.block.names` and `Functions.head.names`.
+        """Leaves are in the order of `Functions.block.names` and `Functions.head.names`; abstract
+        ones will do until the first call.
 
         Allocates the caches and compiles every executable.
         """
@@ -72,29 +77,22 @@ class Stage:
         self.context, self.groups, self.rows = context, groups, rows
         self.blocks = len(blocks)
         self._functions = Functions(config, head=head is not None)
-        self._head = head
-        # On CPU one executable serves every block, so compiling takes as long for one as for many.
-        # Elsewhere the whole stage is one, for each call costs a launch.
-        span = 1 if jax.default_backend() == "cpu" else len(blocks)
-        self._spans = [blocks[i : i + span] for i in range(0, len(blocks), span)]
-        # Caches by group, span, block and row.
-        self._slots = [
-            [
-                [[empty_slot(config, context) for _ in range(rows)] for _ in leaves]
-                for leaves in self._spans
-            ]
-            for _ in range(groups)
-        ]
+        self._empty_slot = partial(empty_slot, config, context)
+        self._place(blocks, head)
         self._decode: dict[int, Any] = {}
         self._prefill: dict[int, Any] = {}
         self._sample: dict[int, Any] = {}
         self._enter: dict[int, Any] = {}
+        self._copy: Any = None
         self._logits: Any = jax.jit(self._functions.logits)  # compiles when first called
         jobs = list(self._jobs())
-        for done, job in enumerate(jobs):
-            if on_progress:
-                on_progress("compiling", done, len(jobs))
-            job()
+        with ThreadPoolExecutor(1) as beside:  # to have the memory takes as long as some code
+            slots = beside.submit(self._empty_slots)
+            for done, job in enumerate(jobs):
+                if on_progress:
+                    on_progress("compiling", done, len(jobs))
+                job()
+            self._slots = slots.result()
         if on_progress:
             on_progress("compiling", len(jobs), len(jobs))
 
@@ -108,17 +106,25 @@ class Stage:
         context: int,
         groups: int,
         rows: int,
+        kept: Kept | None = None,
         on_progress: Progress | None = None,
     ) -> "Stage":
         """Load the tensors of these blocks (and the head's), allocate their caches, compile.
 
-        on_progress is told ("loading", bytes, bytes in all) and ("compiling", k, n).
+        `kept` says how block matrices sit in memory, where not in the model's dtype.
+        on_progress is told ("loading", bytes, bytes in all) and ("compiling", k, n), from two
+        threads: reading goes on while code is compiled.
         """
-        config = checkpoint.config
+        config = replace(checkpoint.config, kept=kept)
         functions = Functions(config, head=head)
         own = [checkpoint.block_tensors(i) for i in blocks]
         top = checkpoint.head_tensors() if head else {}
-        total = sum(t.stop - t.start for tensors in [*own, top] for t in tensors.values())
+        total = sum(
+            tensor.nbytes
+            for weights in [*own, top]
+            for parts in weights.values()
+            for tensor in parts.values()
+        )
         done = 0
 
         def count(size: int) -> None:
@@ -128,16 +134,33 @@ class Stage:
                 on_progress("loading", done, total)
 
         loader = Loader(jax.devices()[0], count)
-        names = functions.block.names
-        return cls(
-            config,
-            [loader.load_all(names, tensors) for tensors in own],
-            loader.load_all(functions.head.names, top) if functions.head else None,
-            context=context,
-            groups=groups,
-            rows=rows,
-            on_progress=on_progress,
-        )
+        names, head_names = functions.block.names, functions.head.names if functions.head else []
+
+        def load() -> tuple[list[list[jax.Array]], list[jax.Array] | None]:
+            leaves = [loader.load_all(names, weights, config) for weights in own]
+            return leaves, loader.load_all(head_names, top, config) if head else None
+
+        with ThreadPoolExecutor(1) as reader:
+            loading = reader.submit(load)
+
+            def tell(what: str, done: int, total: int) -> None:
+                if loading.done():
+                    loading.result()  # raises at once what went wrong
+                if on_progress:
+                    on_progress(what, done, total)
+
+            block = _abstract_leaves(names, config.block_leaves())
+            stage = cls(
+                config,
+                [block] * len(blocks),
+                _abstract_leaves(head_names, config.head_leaves()) if head else None,
+                context=context,
+                groups=groups,
+                rows=rows,
+                on_progress=tell,
+            )
+            stage._place(*loading.result())
+        return stage
 
     def prefill(self, group: int, row: int, start: int, x: Array) -> Array:
         """Successive tokens of one row: x [n, hidden] in wire dtype, or on the head tokens [n].
@@ -152,7 +175,7 @@ class Stage:
         y: Any = _padded(x, bucket)
         if y.ndim == 1:
             y = self._enter[bucket](self._head, y.astype(np.int32))
-        y = self._advance(self._prefill[bucket], y, np.int32(start), group, slice(row, row + 1))
+        y = self._advance(self._prefill[bucket], y, np.int32(start), group, [row])
         return np.asarray(y)[:n]
 
     def decode(self, group: int, positions: Array, x: Array) -> Array:
@@ -161,10 +184,9 @@ class Stage:
         positions int32 [b] with -1 for an absent row, x [b, hidden], index i is row i of the group;
         b is at most `rows`. Returns [b, hidden]; absent rows hold nothing of meaning.
         """
-        at = self._bucketed(positions)
-        bucket = len(at)
-        y = self._advance(self._decode[bucket], _padded(x, bucket), at, group, slice(bucket))
-        return _padded(np.asarray(y), len(x))
+        present, rows, at = self._packed(positions)
+        y = self._advance(self._decode[len(rows)], _taken(x, present, len(rows)), at, group, rows)
+        return _put(y, present, len(x))
 
     def step(
         self, group: int, positions: Array, x: Array, sampling: Sampling
@@ -172,46 +194,75 @@ class Stage:
         """On the head: draw the token for each position from the last block's x [b, hidden] of the
         position before, and take it through the own blocks. Returns (int32 [b], [b, hidden]).
         """
-        at = self._bucketed(positions)
-        bucket = len(at)
-        tokens, y = self._sample[bucket](
+        present, rows, at = self._packed(positions)
+        tokens, y = self._sample[len(rows)](
             self._head,
-            _padded(x, bucket),
+            _taken(x, present, len(rows)),
             at,
-            Sampling(*(_padded(np.asarray(a), bucket) for a in sampling)),
+            Sampling(*(_taken(np.asarray(a), present, len(rows)) for a in sampling)),
         )
-        y = self._advance(self._decode[bucket], y, at, group, slice(bucket))
-        return _padded(np.asarray(tokens), len(x)), _padded(np.asarray(y), len(x))
+        y = self._advance(self._decode[len(rows)], y, at, group, rows)
+        return _put(tokens, present, len(x)), _put(y, present, len(x))
+
+    def copy(self, source: tuple[int, int], target: tuple[int, int], length: int) -> None:
+        """Positions 0 to length - 1 of a slot (group, row) into another, whatever else is there."""
+        (group, row), (other_group, other_row) = source, target
+        for blocks, others in zip(self._slots[group], self._slots[other_group], strict=True):
+            for block, other in zip(blocks, others, strict=True):
+                other[other_row] = self._copy(block[row])  # whole: one executable for any length
 
     def logits(self, x: Array) -> Array:
         """On the head: float32 [b, vocab] of the last block's x [b, hidden]."""
         return np.asarray(self._logits(self._head, x))
 
-    def _bucketed(self, positions: Array) -> Array:
-        """The positions as far as the bucket of the last present row, -1 where a row is absent."""
-        present = np.flatnonzero(positions >= 0)
+    def _packed(self, positions: Array) -> tuple[Array, list[int], Array]:
+        """Which rows are present, the rows of a step's bucket, those first, and the position of
+        each: -1 where an absent row fills the bucket. What a step costs goes by their number."""
         if len(positions) > self.rows or positions.max(initial=-1) >= self.context:
             raise ValueError(
                 f"positions {positions.tolist()} with {self.rows} rows and context {self.context}"
             )
-        last = int(present[-1]) + 1 if present.size else 1
-        at = np.full(next(b for b in self._decode if last <= b), -1, np.int32)
-        at[present] = positions[present]
-        return at
+        present = np.flatnonzero(positions >= 0)
+        bucket = next(b for b in self._decode if present.size <= b)
+        absent = np.setdiff1d(np.arange(self.rows), present)[: bucket - present.size]
+        at = np.full(bucket, -1, np.int32)
+        at[: present.size] = positions[present]
+        return present, [*present.tolist(), *absent.tolist()], at
 
-    def _advance(self, run: Any, x: Any, at: Any, group: int, rows: slice) -> jax.Array:
+    def _advance(self, run: Any, x: Any, at: Any, group: int, rows: Sequence[int]) -> jax.Array:
         """Take x through the blocks, with the slots of these rows of a group."""
         for leaves, slots in zip(self._spans, self._slots[group], strict=True):
-            x, written = run(leaves, x, at, [block[rows] for block in slots])
+            x, written = run(leaves, x, at, [[block[row] for row in rows] for block in slots])
             for block, new in zip(slots, written, strict=True):
-                block[rows] = new
+                for row, slot in zip(rows, new, strict=True):
+                    block[row] = slot
         y: jax.Array = x
         return y
+
+    def _place(
+        self, blocks: Sequence[Sequence[jax.Array]], head: Sequence[jax.Array] | None
+    ) -> None:
+        """Compute with these leaves from now on."""
+        # On CPU one executable serves every block, so compiling takes as long for one as for many.
+        # Elsewhere the whole stage is one, for each call costs a launch.
+        span = 1 if jax.default_backend() == "cpu" else len(blocks)
+        self._spans = [blocks[i : i + span] for i in range(0, len(blocks), span)]
+        self._head = head
+
+    def _empty_slots(self) -> list[list[list[list[Any]]]]:
+        """Caches by group, span, block and row."""
+        return [
+            [
+                [[self._empty_slot() for _ in range(self.rows)] for _ in leaves]
+                for leaves in self._spans
+            ]
+            for _ in range(self.groups)
+        ]
 
     def _jobs(self) -> Iterator[Callable[[], None]]:
         """Each compiles one executable."""
         functions = self._functions
-        leaves, slot = abstracts(self._spans[0]), abstracts(self._slots[0][0][0][0])
+        leaves, slot = abstracts(self._spans[0]), jax.eval_shape(self._empty_slot)
 
         def ints(*dims: int) -> jax.ShapeDtypeStruct:
             return abstract(dims, np.int32)
@@ -237,11 +288,19 @@ class Stage:
         def enter(n: int) -> None:
             self._enter[n] = compiled(functions.enter, abstracts(self._head), ints(n))
 
+        def copy() -> None:
+            self._copy = compiled(lambda slot: jax.tree.map(jnp.copy, slot), slot)
+
         head = self._head is not None
+        yield copy
         for b in decode_buckets(self.rows):
             yield from (partial(f, b) for f in ((decode, sampled) if head else (decode,)))
         for n in prefill_buckets(self.context):
             yield from (partial(f, n) for f in ((prefill, enter) if head else (prefill,)))
+
+
+def _abstract_leaves(names: Sequence[str], leaves: Mapping[str, tuple[Shape, str]]) -> list[Any]:
+    return [abstract(*leaves[name]) for name in names]
 
 
 def _padded(x: Array, n: int) -> Array:
@@ -250,4 +309,19 @@ def _padded(x: Array, n: int) -> Array:
         return x
     y = np.zeros((n, *x.shape[1:]), x.dtype)
     y[: min(n, len(x))] = x[:n]
+    return y
+
+
+def _taken(x: Array, present: Array, n: int) -> Array:
+    """The present rows of x, and zeros up to n."""
+    y = np.zeros((n, *x.shape[1:]), x.dtype)
+    y[: present.size] = x[present]
+    return y
+
+
+def _put(x: Any, present: Array, n: int) -> Array:
+    """The reverse: the first rows of x as the present ones of n."""
+    found = np.asarray(x)
+    y = np.zeros((n, *found.shape[1:]), found.dtype)
+    y[present] = found[: present.size]
     return y

@@ -1,24 +1,42 @@
 """Put tensors of a checkpoint on a device, each from its own byte range; reads nothing else.
 
-Files are mapped. On CPU a tensor that lies aligned in its file is used where it is, without a copy
-or anonymous memory; otherwise, and on other devices, it is copied from the mapping one by one.
+On CPU a tensor that lies aligned in its file is mapped and used where it is, without a copy or
+anonymous memory; otherwise it is read once, into huge pages where there are some. Other devices
+copy from the mapping. A weight that is to sit in memory otherwise than on disk is converted and
+kept (`stages.kept`); no more than one block, or the head, is in memory twice.
 """
 
 import mmap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from stages.checkpoint import Tensor
-from stages.config import DTYPES, CheckpointError
-
-_DTYPES = {header: jnp.dtype(word) for word, header in DTYPES.items()}
+from stages import cache, kept
+from stages.checkpoint import CheckpointError, Tensor
+from stages.config import DTYPES, Qwen3Config
+from stages.convert import convert
+from stages.formats import SCALES, WORDS
 
 PAGE = mmap.PAGESIZE
+
+ALIGNED = 64
+"""XLA uses a host array where it is only if its address is a multiple of this."""
+
+READERS = 2
+"""Threads that read: one is bound by copying, a few more only by the disk or the memory."""
+
+Weights = Mapping[str, Mapping[str, Tensor]]
+"""Tensors of each weight, by part."""
+
+Bytes = npt.NDArray[np.uint8]
 
 
 class Loader:
@@ -30,29 +48,139 @@ class Loader:
     def __init__(self, device: jax.Device, on_bytes: Callable[[int], None]):
         self._device = device
         self._on_bytes = on_bytes
-        self._files: dict[Path, npt.NDArray[np.uint8]] = {}
+        self._files: dict[Path, mmap.mmap] = {}
 
     def load(self, tensor: Tensor) -> jax.Array:
-        view = self._file(tensor.file)[tensor.start : tensor.stop]
-        if view.size != tensor.stop - tensor.start:
-            raise CheckpointError(f"{tensor.file} has become shorter since its header was read")
-        view[::PAGE].max(initial=0)  # bring it into memory now, not during the first token
-        weights = view.view(_DTYPES[tensor.dtype]).reshape(tensor.shape)
-        # The array keeps the mapping alive; may_alias holds where device and alignment allow.
-        array: jax.Array = jax.device_put(weights, self._device, may_alias=True)
-        array.block_until_ready()
-        self._on_bytes(view.size)
+        array = self._array(tensor)
+        self._on_bytes(tensor.nbytes)
         return array
 
-    def load_all(self, names: Iterable[str], tensors: dict[str, Tensor]) -> list[jax.Array]:
-        return [self.load(tensors[name]) for name in names]
+    def load_all(
+        self, names: Sequence[str], weights: Weights, config: Qwen3Config
+    ) -> list[jax.Array]:
+        """The leaves of these names."""
+        tensors = [tensor for parts in weights.values() for tensor in parts.values()]
+        if weights.keys() == set(names) and all(t.dtype == DTYPES[config.dtype] for t in tensors):
+            plain = [weights[name]["weight"] for name in names]
+            return self._arrays(plain, lambda tensor: self._on_bytes(tensor.nbytes))
+        name = kept.named(tensors, _form(config))
+        found = kept.find(name)
+        if found is None:
+            with cache.turn(kept.FOLDER):
+                found = kept.find(name)  # another process may have made them meanwhile
+                if found is None:
+                    leaves = self._converted(names, weights, config)
+                    if not kept.keep(name, leaves):
+                        return list(leaves.values())
+                    del leaves
+                    found, tensors = kept.find(name), []  # which are counted by now
+        if found is None or found.keys() != set(names):
+            raise CheckpointError(f"{kept.FOLDER}: {name} is not what was kept; remove it")
+        arrays = self._arrays([found[name] for name in names], lambda tensor: None)
+        for tensor in tensors:
+            self._on_bytes(tensor.nbytes)
+        return arrays
 
-    def _file(self, path: Path) -> npt.NDArray[np.uint8]:
+    def _arrays(
+        self, tensors: Sequence[Tensor], on_loaded: Callable[[Tensor], None]
+    ) -> list[jax.Array]:
+        """Several at a time; on_loaded is called here, in order."""
+        arrays = []
+        with ThreadPoolExecutor(READERS) as readers:
+            for tensor, array in zip(tensors, readers.map(self._array, tensors), strict=True):
+                arrays.append(array)
+                on_loaded(tensor)
+        return arrays
+
+    def _array(self, tensor: Tensor) -> jax.Array:
+        view = self._mapped(tensor)
+        on_cpu = self._device.platform == "cpu"
+        if not on_cpu or view.ctypes.data % ALIGNED == 0:
+            view[::PAGE].max(initial=0)  # bring it into memory now, not during the first token
+        else:
+            view = _read(tensor)
+        weights = view.view(jnp.dtype(WORDS[tensor.dtype])).reshape(tensor.shape)
+        # The array keeps its memory alive; may_alias holds where device and alignment allow.
+        array: jax.Array = jax.device_put(weights, self._device, may_alias=True)
+        array.block_until_ready()
+        if not on_cpu:
+            self._let_go(tensor)
+        return array
+
+    def _converted(
+        self, names: Sequence[str], weights: Weights, config: Qwen3Config
+    ) -> dict[str, jax.Array]:
+        """The leaves in the order of the names, one weight after the other."""
+        leaves: dict[str, jax.Array] = {}
+        for weight, parts in weights.items():
+            scaled = f"{weight}.scale" in names
+            for part, leaf in self._leaves(parts, config, scaled=scaled).items():
+                leaves[weight if part == "weight" else f"{weight}.{part}"] = leaf
+        return {name: leaves[name] for name in names}
+
+    def _leaves(
+        self, parts: Mapping[str, Tensor], config: Qwen3Config, *, scaled: bool
+    ) -> dict[str, jax.Array]:
+        loaded = {part: self.load(tensor) for part, tensor in parts.items()}
+        as_is = [tensor.dtype for tensor in parts.values()] == [DTYPES[config.dtype]]
+        if as_is and not scaled:
+            return loaded
+        for part in parts.keys() & SCALES:
+            if not bool(jnp.isfinite(loaded[part]).all()):
+                where = parts[part]
+                raise CheckpointError(f"{where.file}: {part} at byte {where.start:,} is not finite")
+        leaves = convert(loaded, config.stored, config.dtype, config.kept if scaled else None)
+        for leaf in leaves.values():
+            leaf.block_until_ready()
+        del loaded
+        for tensor in parts.values():
+            self._let_go(tensor)
+        return leaves
+
+    def _let_go(self, tensor: Tensor) -> None:
+        """Its bytes on disk need not stay in memory."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            start = -(-tensor.start // PAGE) * PAGE
+            if start < tensor.stop:
+                self._file(tensor.file).madvise(mmap.MADV_DONTNEED, start, tensor.stop - start)
+
+    def _mapped(self, tensor: Tensor) -> Bytes:
+        view = np.frombuffer(self._file(tensor.file), np.uint8)[tensor.start : tensor.stop]
+        if view.size != tensor.nbytes:
+            raise CheckpointError(f"{tensor.file} has become shorter since its header was read")
+        return view
+
+    def _file(self, path: Path) -> mmap.mmap:
         if path not in self._files:
             try:
                 with path.open("rb") as file:
                     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:  # an empty file cannot be mapped: ValueError
-                raise CheckpointError(f"{path} cannot be mapped: {error}") from None
-            self._files[path] = np.frombuffer(mapped, np.uint8)
+                raise CheckpointError(f"{path} cannot be read: {error}") from None
+            self._files.setdefault(path, mapped)  # another reader may have been quicker
         return self._files[path]
+
+
+def _read(tensor: Tensor) -> Bytes:
+    """Its bytes in memory of their own, which begins with a page."""
+    memory = mmap.mmap(-1, tensor.nbytes)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)  # a third of the time goes into small pages' faults
+    done = 0
+    try:
+        with tensor.file.open("rb", buffering=0) as file, memoryview(memory) as view:
+            file.seek(tensor.start)
+            while done < tensor.nbytes and (count := file.readinto(view[done:])):
+                done += count
+    except OSError as error:
+        raise CheckpointError(f"{tensor.file} cannot be read: {error}") from None
+    if done < tensor.nbytes:
+        raise CheckpointError(f"{tensor.file} has become shorter since its header was read")
+    return np.frombuffer(memory, np.uint8)
+
+
+def _form(config: Qwen3Config) -> str:
+    """All that decides what a weight is converted to, the code that does it included."""
+    code = resources.files("stages").joinpath("convert.py").read_bytes()
+    stored: Any = config.stored and asdict(config.stored)
+    return repr((stored, config.dtype, config.kept, code))

@@ -1,6 +1,7 @@
 """Qwen3 once more, as plainly as it can be said: numpy, float64, all positions at once, no cache.
 
-Independent of `stages`: its own reading of the config, the files by the safetensors package.
+Independent of `stages`: its own reading of the config and of quantised matrices, the files by the
+safetensors package.
 """
 
 import json
@@ -8,12 +9,21 @@ import math
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401 (teaches numpy the word bfloat16, for safetensors)
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import safe_open
+from safetensors import deserialize
 
 Array = NDArray[np.float64]
+
+
+DTYPES: dict[str, Any] = {
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "I32": np.int32,
+}
 
 
 class Reference:
@@ -23,9 +33,13 @@ class Reference:
         self.config: dict[str, Any] = json.loads((folder / "config.json").read_text())
         self.weights: dict[str, Array] = {}
         for file in folder.glob("*.safetensors"):
-            with safe_open(file, "numpy") as tensors:
-                for name in tensors.keys():  # noqa: SIM118 (not a dict)
-                    self.weights[name] = tensors.get_tensor(name).astype(np.float64)
+            tensors: list[tuple[str, Any]] = deserialize(file.read_bytes())  # type: ignore[no-untyped-call]
+            for name, tensor in tensors:
+                kind = DTYPES[tensor["dtype"]]
+                self.weights[name] = np.frombuffer(tensor["data"], kind).reshape(tensor["shape"])
+        if quantization := self.config.get("quantization_config"):
+            self.weights = dequantised(self.weights, quantization)
+        self.weights = {name: array.astype(np.float64) for name, array in self.weights.items()}
 
     def logits(self, tokens: list[int]) -> Array:
         """Tokens [n] -> logits [n, vocab] for the token after each."""
@@ -75,6 +89,39 @@ class Reference:
         mean_square = np.mean(x * x, axis=-1, keepdims=True)
         root = np.sqrt(mean_square + float(self.config["rms_norm_eps"]))
         return np.asarray(x / root * self.weights[name])
+
+
+def dequantised(tensors: dict[str, Any], quantization: dict[str, Any]) -> dict[str, Any]:
+    """Matrices of FP8 and AWQ layouts as one `weight` each, float64 [out, in]."""
+    weights = {}
+    for name, array in tensors.items():
+        module, _, part = name.rpartition(".")
+        if f"{module}.weight_scale_inv" in tensors:
+            rows, columns = quantization["weight_block_size"]
+            out, into = tensors[f"{module}.weight"].shape
+            scale = tensors[f"{module}.weight_scale_inv"].astype(np.float64)
+            spread = scale.repeat(rows, 0)[:out].repeat(columns, 1)[:, :into]
+            weights[f"{module}.weight"] = tensors[f"{module}.weight"].astype(np.float64) * spread
+        elif part == "qweight":
+            steps = [outputs(tensors[f"{module}.{part}"]) for part in ("qweight", "qzeros")]
+            zeros, scale = steps[1], tensors[f"{module}.scales"].astype(np.float64)
+            groups = np.arange(len(array)) // quantization["group_size"]
+            weights[f"{module}.weight"] = ((steps[0] - zeros[groups]) * scale[groups]).T
+        elif part == "weight":
+            weights[name] = array
+    return weights
+
+
+def outputs(words: NDArray[np.int32]) -> Array:
+    """AWQ's words [n, out / 8] -> values 0 to 15 [n, out].
+
+    The even ones of eight outputs lie in the lower half of a word in their order, four bits each,
+    the odd ones in the upper half.
+    """
+    values = np.empty((len(words), words.shape[1], 8))
+    for output in range(8):
+        values[:, :, output] = (words >> (16 * (output % 2) + 4 * (output // 2))) & 15
+    return values.reshape(len(words), -1)
 
 
 def softmax(scores: Array) -> Array:

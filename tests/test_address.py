@@ -51,6 +51,8 @@ def test_addresses(text: str, address: Address) -> None:
         "[]",
         "a..b",
         "x" * 70,
+        "4710",
+        "4710:4710",
     ],
 )
 def test_wrong_addresses(text: str) -> None:

@@ -26,6 +26,16 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     assert done.stderr.strip() == "[]"
 
 
+def test_a_closed_stdout_is_no_fault_of_ours() -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m kafila --version >&-"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_help_has_an_example(verb: str) -> None:
     done = subprocess.run(

@@ -19,7 +19,7 @@ import pytest
 
 from kafila.manifest import Manifest
 from stages.checkpoint import INDEX, expected, indexed_shards
-from tools.make_checkpoint import SIZES, write_checkpoint
+from tools.make_checkpoint import SIZES, TOKENIZER, write_checkpoint
 
 COMMIT = "c0ffee" * 6 + "c0ff"
 REFUSALS = {
@@ -36,11 +36,15 @@ class Hub(BaseHTTPRequestHandler):
     repos: ClassVar[dict[str, Path]] = {}
     sent: ClassVar[dict[str, int]] = {}
     """File name -> bytes of it that went out."""
+    requests: ClassVar[list[str]] = []
+    damage: ClassVar[bool] = False
+    """Weights go out with their last byte changed."""
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
     def do_GET(self) -> None:
+        self.requests.append(self.path)
         parts = unquote(urlsplit(self.path).path).strip("/").split("/")
         api = parts[:2] == ["api", "models"]
         repo, rest = "/".join(parts[2:4] if api else parts[:2]), parts[4:] if api else parts[2:]
@@ -66,6 +70,8 @@ class Hub(BaseHTTPRequestHandler):
             self.refuse(404, "EntryNotFound")
             return
         whole, status = file.read_bytes(), 200
+        if self.damage and file.suffix == ".safetensors":
+            whole = whole[:-1] + bytes([whole[-1] ^ 1])
         body, extra = whole, {"ETag": f'"{etag(file)}"', "Accept-Ranges": "bytes"}
         if asked := self.headers.get("Range"):
             first, last = asked.removeprefix("bytes=").split("-")
@@ -96,7 +102,9 @@ class Hub(BaseHTTPRequestHandler):
 
 
 def etag(file: Path) -> str:
-    return hashlib.sha1(file.read_bytes()).hexdigest()
+    """As the hub has them: of large files SHA-256, of others another digest."""
+    kind = hashlib.sha256 if file.suffix == ".safetensors" else hashlib.sha1
+    return kind(file.read_bytes()).hexdigest()
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +112,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The server's address; some/wisp is sharded, some/single is not, some/empty has no weights."""
     root = tmp_path_factory.mktemp("hub")
     Hub.repos["some/wisp"] = write_checkpoint(root / "wisp", SIZES["tiny"], shard_bytes=300_000)
-    Hub.repos["some/single"] = write_checkpoint(root / "single", SIZES["tiny"])
+    Hub.repos["some/single"] = write_checkpoint(root / "single", SIZES["tiny"], tokenizer=TOKENIZER)
     Hub.repos["some/empty"] = write_checkpoint(root / "empty", SIZES["tiny"])
     (root / "empty" / "model.safetensors").unlink()
     Hub.repos["some/nothing"] = root / "nothing"
@@ -121,7 +129,9 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 ASK = """
+import shutil
 import sys
+from types import SimpleNamespace
 from kafila.errors import CheckpointProblem
 from kafila.manifest import Manifest, config, locate
 for line in sys.stdin.read().splitlines():
@@ -200,6 +210,38 @@ def test_manifest_reads_headers_and_a_member_fetches_its_share(hub: str, tmp_pat
     assert sorted(f.name for f in folder.glob("*.safetensors")) == shards
     (offline,) = ask(hub, tmp_path, of, offline=True)
     assert Manifest.model_validate_json(offline) == manifest
+
+
+def test_a_start_at_a_pinned_commit_asks_nothing(hub: str, tmp_path: Path) -> None:
+    """What it needs is in the cache: no request at all, though the hub is there."""
+    start = [
+        f'config("some/single", "{COMMIT}").digest',
+        f'locate("some/single", "{COMMIT}", blocks=range(2))',
+    ]
+    first = ask(hub, tmp_path, *start)
+    Hub.requests.clear()
+    assert ask(hub, tmp_path, *start) == first
+    assert Hub.requests == []
+
+
+def test_no_room_for_a_share(hub: str, tmp_path: Path) -> None:
+    cramped = 'setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))'
+    _, line = ask(hub, tmp_path, cramped, 'locate("some/single")')
+    assert line.startswith("problem: some/single: this member's share needs ")
+    assert f"in {tmp_path}" in line
+    assert "1000 bytes is free" in line
+    assert not list(tmp_path.rglob("model.safetensors"))
+
+
+def test_a_damaged_file_is_not_kept(hub: str, tmp_path: Path) -> None:
+    """Of the right size and with a readable header, but not of the digest that is its name."""
+    Hub.damage = True
+    (line,) = ask(hub, tmp_path, 'locate("some/single")')
+    Hub.damage = False
+    assert "model.safetensors came damaged" in line
+    (folder,) = ask(hub, tmp_path, 'locate("some/single")')
+    source = Hub.repos["some/single"] / "model.safetensors"
+    assert (Path(folder) / "model.safetensors").read_bytes() == source.read_bytes()
 
 
 def test_a_config_is_all_that_is_read_of_a_model(hub: str, tmp_path: Path) -> None:

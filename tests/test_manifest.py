@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from stages.checkpoint import DTYPES, Checkpoint, Tensor, expected
 from stages.config import Qwen3Config
 from tests.session.samples import MANIFEST
 from tools.make_checkpoint import SIZES, write_checkpoint
+from tools.quantise import FORMATS, quantise
 
 # size: block bytes, embedding bytes, all bytes, KV bytes per token: bfloat16, as published.
 TABLE = {
@@ -71,6 +73,42 @@ def test_a_folder(tmp_path: Path, shard_bytes: int | None) -> None:
     assert locate(str(folder), blocks=range(2), head=False) == folder
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_quantised_checkpoints_count_as_they_sit_in_memory(tmp_path: Path, form: str) -> None:
+    """Dequantised to bfloat16, whatever they take on disk; or in int8."""
+    config = dataclasses.replace(SIZES["tiny"], hidden=128, ffn=256)
+    folder = write_checkpoint(tmp_path / "plain", config)
+    plain = Manifest.of(str(folder))
+    found = Manifest.of(str(quantise(folder, tmp_path / form, FORMATS[form])))
+    assert (found.dtype, found.stored, found.kept) == ("bfloat16", form, None)
+    for key in ("block_bytes", "head_read_bytes", "head_resident_bytes", "kv_bytes"):
+        assert getattr(found, key) == getattr(plain, key)
+    on_disk = sum(file.stat().st_size for file in (tmp_path / form).glob("*.safetensors"))
+    assert on_disk < found.blocks * found.block_bytes + found.head_resident_bytes
+    assert found.digest != plain.digest
+    assert Manifest.model_validate_json(found.model_dump_json()) == found
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_int8_counts_a_byte_a_weight_and_a_scale_a_row(size: str, dtype: str) -> None:
+    config = dataclasses.replace(SIZES[size], dtype=dtype)
+    plain = Manifest.of_checkpoint(headers_only(config), name=size)
+    found = plain.kept_as("int8")
+    kept = dataclasses.replace(config, kept="int8")
+    bytes_of = {"int8": 1, "bfloat16": 2, "float32": 4}
+    leaves = kept.block_leaves().values()
+    assert found.block_bytes == sum(prod(shape) * bytes_of[dtype] for shape, dtype in leaves)
+    assert found.digest == kept.digest != plain.digest
+    assert (found.head_resident_bytes, found.kv_bytes) == (
+        plain.head_resident_bytes,
+        plain.kv_bytes,
+    )
+    assert found.kept_as("int8") == found.kept_as(None) == found
+    assert "kept" not in plain.model_dump()
+    assert found.model_dump()["kept"] == "int8"
+
+
 def test_the_embedded_model() -> None:
     manifest = Manifest.of("demo")
     assert (manifest.name, manifest.revision) == ("demo", None)
@@ -108,6 +146,8 @@ BOUNDS = [
     ({"blocks": -1}, "blocks must be greater than or equal to 1"),
     ({"vocab": 1 << 50}, "vocab must be less than or equal to"),
     ({"block_bytes": 0}, "block_bytes must be greater than or equal to 1"),
+    ({"kept": "int4"}, "kept must be 'int8', not 'int4'"),
+    ({"stored": "gptq"}, "stored must be 'fp8' or 'awq', not 'gptq'"),
     ({"dtype": "int4"}, "dtype must be 'bfloat16' or 'float32', not 'int4'"),
     ({"digest": "x"}, "digest must be sha256: and 64 hexadecimal digits"),
     ({"name": "\x1b[2J"}, "name must be text on one line, without control characters"),

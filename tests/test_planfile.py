@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafila.derive import plan_probes
+from kafila.derive import plan_probes, recheck
 from kafila.errors import BadFile
 from kafila.plan.make import Wishes
-from kafila.planfile import PlanFile, parse, read
+from kafila.planfile import Edges, PlanFile, parse, read
 from kafila.plantext import render, summary
 from kafila.probe.report import session_id
 from tests.plan.fleets import LAN, PLANFILES, key, probes
@@ -45,6 +45,24 @@ def test_digest_is_the_same_on_every_machine() -> None:
 
 
 DIGEST = "1e02169333d6567f8a7fbf6c8345f23402e735166da30fee388b2925cee56c32"
+
+
+def test_how_to_punch_is_written_only_where_it_was_asked_for() -> None:
+    assert "\nedges:" not in TEXT
+    asked = PLAN.model_copy(update={"edges": Edges(punch="birthday")})
+    text = render(asked)
+    assert "\nedges: {punch: birthday} " in text
+    assert parse(text) == asked
+    assert asked.digest != PLAN.digest
+    assert recheck(asked).plan.edges == asked.edges
+    for punch, words in (
+        ("ordinary", "punch must be 'birthday', not 'ordinary'"),
+        ("", "punch must be 'birthday', not nothing"),
+    ):
+        with pytest.raises(BadFile, match=words):
+            parse(text.replace("{punch: birthday}", f"{{punch: {punch}}}"))
+    with pytest.raises(BadFile, match="edges must be a group of keys, not 'birthday'"):
+        parse(text.replace("{punch: birthday}", "birthday"))
 
 
 def test_block_ranges() -> None:

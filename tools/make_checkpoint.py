@@ -24,7 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.checkpoint import DTYPES, INDEX, SINGLE, expected
-from stages.config import CheckpointError, Qwen3Config, Shape, Yarn
+from stages.config import Qwen3Config, Yarn
+from stages.formats import CheckpointError, Shape
+from tools.quantise import FORMATS, quantise
 
 PIECE = 1 << 22
 """Values made at a time; a multiple of the four that one draw gives."""
@@ -269,6 +271,7 @@ def digest(folder: Path) -> str:
 @click.option("--yarn", "factor", type=click.FloatRange(1), help="Stretch positions by a factor.")
 @click.option("--shard", type=click.FloatRange(0, min_open=True), help="Largest shard, in MB.")
 @click.option("--new-keys", is_flag=True, help="Spell config.json as transformers 5 does.")
+@click.option("--format", type=click.Choice(list(FORMATS)), help="As official quantised ones.")
 @click.option("--tokenizer", is_flag=True, help="Add the demo model's tokenizer, to serve it.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Same seed, same bytes.")
 def main(
@@ -277,6 +280,7 @@ def main(
     factor: float | None,
     shard: float | None,
     new_keys: bool,
+    format: str | None,
     tokenizer: bool,
     seed: int,
     **changes: int | bool | str | None,
@@ -284,15 +288,21 @@ def main(
     """Write a random-weight checkpoint of SIZE, changed by the options, into a new FOLDER."""
     given = {name: value for name, value in changes.items() if value is not None}
     config = stretched(dataclasses.replace(SIZES[size], **given), factor)  # type: ignore[arg-type]
+    written = folder.with_name(folder.name + ".plain") if format else folder
     try:
+        if folder.exists():
+            raise FileExistsError(f"{folder} exists already")
         write_checkpoint(
-            folder,
+            written,
             Qwen3Config.from_dict(config_json(config)),
             seed=seed,
             shard_bytes=None if shard is None else int(shard * 1e6),
             new_keys=new_keys,
             tokenizer=TOKENIZER if tokenizer else None,
         )
+        if format:
+            quantise(written, folder, FORMATS[format])
+            shutil.rmtree(written)
     except (CheckpointError, OSError) as error:
         raise click.ClickException(str(error)) from None
     size_bytes = sum(file.stat().st_size for file in folder.iterdir())

@@ -55,6 +55,9 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: every expected failure is one line on stderr and its documented exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed for us; nor shall a socket take its place
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     try:
         if any(not word or (word.startswith("--") and word.endswith("=")) for word in sys.argv[1:]):
             raise UsageProblem("an argument is empty; is a variable of the shell unset?")

@@ -1,8 +1,13 @@
 """`kafila plan`: reports in, a plan on stdout, words for people on stderr."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from kafila import defaults
+
+if TYPE_CHECKING:
+    from stages.config import Kept
 
 
 def _number(context: click.Context, option: click.Parameter, value: float) -> float:
@@ -15,6 +20,12 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
 @click.command()
 @click.argument("files", nargs=-1)
 @click.option("--model", metavar="SRC", help="Folder, hub id or `demo`, for reports without one.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["int8"]),
+    help="Keep the blocks' matrices in 8 bits, with a scale for each row.  "
+    "[default: as the reports' model]",
+)
 @click.option(
     "--context",
     type=click.IntRange(min=1),
@@ -59,10 +70,17 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
     show_default=True,
     help="Arrange the ring by round trips, or only by the number of relayed edges.",
 )
+@click.option(
+    "--punch",
+    type=click.Choice(["birthday"]),
+    help="Where one of two NATs gives every destination another port and the other filters by "
+    "port, guess at ports until a direct path is found. Some routers dislike it.",
+)
 @click.option("--force", is_flag=True, help="Plan what does not fit; the plan warns of it.")
 def plan(
     files: tuple[str, ...],
     model: str | None,
+    dtype: str | None,
     context: int | None,
     concurrency: int,
     rendezvous: str | None,
@@ -72,6 +90,7 @@ def plan(
     head: str | None,
     head_margin: float,
     order: str,
+    punch: str | None,
     force: bool,
 ) -> None:
     """Divide a model over the members whose reports are in FILES (default: probes.yaml).
@@ -89,6 +108,7 @@ def plan(
     from kafila.manifest import Manifest
     from kafila.plan.make import Wishes
     from kafila.plan.values import Order, Strategy
+    from kafila.planfile import Edges
     from kafila.probe.report import read_probes
 
     if not files and not Path("probes.yaml").exists():
@@ -99,7 +119,9 @@ def plan(
     probes = reports.without(probes, without)
     if rendezvous:
         probes = reports.meeting_at(probes, parse_address(rendezvous))
-    manifest = Manifest.of(model) if model else None
+    manifest = Manifest.of(model) if model else probes.manifest
+    if manifest is not None:
+        manifest = manifest.kept_as(cast("Kept | None", dtype))
     wishes = Wishes(
         strategy=cast(Strategy, strategy),
         order=cast(Order, order),
@@ -114,7 +136,12 @@ def plan(
         click.echo(plantext.comparison(rows, concurrency))
         return
     made = derive.plan_probes(
-        probes, context=context, concurrency=concurrency, manifest=manifest, wishes=wishes
+        probes,
+        context=context,
+        concurrency=concurrency,
+        manifest=manifest,
+        wishes=wishes,
+        edges=Edges(punch="birthday") if punch else None,
     )
     click.echo(plantext.render(made), nl=False)
     click.echo(plantext.summary(made), err=True)

@@ -85,9 +85,9 @@ def probe(
     Alone it writes probes.yaml. With --host it opens a session, prints a code for the other
     members, and writes everybody's report. With --join it hands its report to the host.
     """
-    if dtype and not model:
-        raise click.UsageError("--dtype goes with --model: which model is to be kept so")
     _check_words(host=host, join=join, members=members, rendezvous=rendezvous, output=output)
+    if dtype and not model:
+        raise click.UsageError("--dtype belongs to --model: it says how that is kept in memory")
     from functools import partial
     from pathlib import Path
     from typing import cast

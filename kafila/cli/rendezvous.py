@@ -1,6 +1,5 @@
 """`kafila rendezvous`: run the server through which members meet."""
 
-import math
 import time
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,12 @@ Examples:
 """
 
 
+MOST = 1e9
+"""Of a rate in Mbit/s and a budget in GiB: more than any network carries."""
+
+
 def _amount(_: click.Context, option: click.Parameter, value: float) -> float:
-    if not math.isfinite(value):
+    if value != value:  # no range excludes NaN
         raise click.BadParameter("it must be a number", param=option)
     return value
 
@@ -64,7 +67,7 @@ def _amount(_: click.Context, option: click.Parameter, value: float) -> float:
 )
 @click.option(
     "--relay-rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(0, MOST, min_open=True),
     callback=_amount,
     default=defaults.RELAY_MBIT_PER_S,
     show_default=True,
@@ -73,7 +76,7 @@ def _amount(_: click.Context, option: click.Parameter, value: float) -> float:
 )
 @click.option(
     "--relay-budget",
-    type=click.FloatRange(min=0),
+    type=click.FloatRange(0, MOST),
     callback=_amount,
     default=defaults.RELAY_BUDGET_GIB,
     show_default=True,
@@ -83,7 +86,7 @@ def _amount(_: click.Context, option: click.Parameter, value: float) -> float:
 @click.option(
     "--metrics",
     default=None,
-    metavar="HOST:PORT",
+    metavar="HOST[:PORT]",
     help="Where Prometheus may ask for /metrics.  [default: nowhere]",
 )
 def rendezvous(
@@ -110,7 +113,9 @@ def rendezvous(
     from kafila.rendezvous.server import Rules
 
     address = parse_address(listen, any_port=True)
-    at = parse_address(metrics, any_port=True) if metrics else None
+    if address[1] == 65535 and second_port is None:
+        raise click.UsageError("no port comes after 65535: name another with --second-port")
+    at = parse_address(metrics, any_port=True, port=defaults.METRICS_PORT) if metrics else None
     rules = Rules(
         relay_rate=relay_rate,
         relay_budget=relay_budget,

@@ -17,12 +17,13 @@ def stage(model: Model, device: Device, *, head: bool, limit: int | None = None)
     """Eq. 2, for one row and an empty KV cache.
 
     fixed(i) is the dispatch overhead and, on the head, reading the unembedding; per(i) is reading
-    one block's weights.
+    one block's weights, and what a block takes beside that.
     """
     bandwidth, overhead = _measured(device)
     reading = model.head_read_bytes * 1e6 / bandwidth if head else 0.0
-    per = model.block_bytes * 1e6 / bandwidth
-    return Affine(overhead + reading, per, model.blocks if limit is None else limit)
+    return Affine(
+        overhead + reading, _block_us(model, device), model.blocks if limit is None else limit
+    )
 
 
 def batch(
@@ -36,7 +37,7 @@ def batch(
     more = growth(device, rows)
     reading = model.head_read_bytes * 1e6 / bandwidth * more if head else 0.0
     caches = rows * model.kv_bytes * load.context * 1e6 / bandwidth
-    per = model.block_bytes * 1e6 / bandwidth * more + caches
+    per = _block_us(model, device) * more + caches
     return Affine(overhead + reading, per, model.blocks if limit is None else limit)
 
 
@@ -74,13 +75,20 @@ def chunk_us(model: Model, device: Device, blocks: int, tokens: float) -> float 
         return None
     bandwidth, overhead = _measured(device)
     weights = blocks * model.block_bytes
-    computing = 2 * weights / model.itemsize * tokens / device.flops
-    return overhead + max(weights / bandwidth, computing) * 1e6
+    computing = 2 * weights / model.weight_bytes * tokens / device.flops
+    beside = blocks * device.block_ns / 1e3
+    return overhead + beside + max(weights / bandwidth, computing) * 1e6
 
 
 def chunks_of(prompt: int) -> int:
     """In how many chunks a prompt is prefilled."""
     return -(-prompt // PREFILL_CHUNK)
+
+
+def _block_us(model: Model, device: Device) -> float:
+    """One block for one row. What it takes beside reading is the same for blocks of any size."""
+    bandwidth, _ = _measured(device)
+    return device.block_ns / 1e3 + model.block_bytes * 1e6 / bandwidth
 
 
 def _measured(device: Device) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kafila.defaults import PROMPT_TOKENS
+from kafila.defaults import CHUNKS_A_MEMBER, PROMPT_TOKENS
 from kafila.plan.admission import fits_of
 from kafila.plan.circuit import token_us
 from kafila.plan.cost import batch, chunk_us, chunks_of, context_us, priced, stage
@@ -66,8 +66,8 @@ def _predictions(
 def first_token_us(model: Model, choice: Choice, prompt: int) -> float | None:
     """From a prompt at the head to its first token, when nobody else is served.
 
-    The prompt goes round in equal chunks, as many at once as there are members, each as soon as
-    stage and uplink are free. Then the head makes a step. None where arithmetic was not measured.
+    The prompt goes round in equal chunks, CHUNKS_A_MEMBER at once for each member, each as soon
+    as stage and uplink are free. Then the head makes a step. None where arithmetic was not measured.
     """
     ring, chunks = choice.ring, chunks_of(prompt)
     tokens = prompt / chunks
@@ -79,7 +79,7 @@ def first_token_us(model: Model, choice: Choice, prompt: int) -> float | None:
     if len(stages) < len(ring):
         return None
     once = sum(stages) + sum(hops_us(model, ring, choice.paths, tokens))
-    between = max(*stages, uplink_us(model, ring, tokens), once / len(ring))
+    between = max(*stages, uplink_us(model, ring, tokens), once / (CHUNKS_A_MEMBER * len(ring)))
     step = stage(model, ring[0], head=True).cost(choice.counts[0])
     return once + (chunks - 1) * between + step
 

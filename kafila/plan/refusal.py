@@ -10,8 +10,8 @@ from kafila.words import counted, gib, listed
 
 Admits = Callable[[Model, Load], bool]
 
-_QUANTISED = (("8-bit", 8.5), ("4-bit", 4.5))
-"""Bits a weight really takes: one scale of 16 bits for every 32 weights."""
+_INT8_BITS = 8.25
+"""What a weight of a block takes at most, its share of a row's scale included."""
 
 
 class Refused(NotAdmitted):
@@ -35,7 +35,7 @@ class Refused(NotAdmitted):
         self.concurrency = concurrency
         """Most requests that would fit at the declared context; 0 if not even one."""
         self.weights = weights
-        """The widest weights that would fit: bfloat16, 8-bit, 4-bit; None if not even those."""
+        """The widest weights that would fit: bfloat16 or int8; None if not even those."""
         self.missing_bytes = missing_bytes
         """The least memory that would have to be added, all members together."""
         lines = [
@@ -55,7 +55,8 @@ class Refused(NotAdmitted):
         if self.concurrency:
             ways.append(f"concurrency {self.concurrency} at context {load.context}")
         if self.weights:
-            ways.append(f"{self.weights} weights")
+            how = " (--dtype int8)" if self.weights == "int8" else ""
+            ways.append(f"{self.weights} weights{how}")
         ways.append(f"{gib(self.missing_bytes)} more room in all")
         return ", or ".join(ways)
 
@@ -119,22 +120,30 @@ def _largest(below: int, fits: Callable[[int], bool]) -> int:
 
 
 def _widest(model: Model, load: Load, admits: Admits) -> str | None:
-    smaller = [(name, quantised(model, bits)) for name, bits in _QUANTISED]
-    if model.itemsize == 4:
-        halved = replace(quantised(model, 16), kv_bytes=model.kv_bytes // 2)
-        smaller.insert(0, ("bfloat16", halved))
+    smaller = []
+    if model.itemsize == 4 and not model.int8:
+        smaller.append(("bfloat16", halved(model)))
+    if not model.int8:
+        smaller.append(("int8", in_int8(model)))
     return next((name for name, other in smaller if admits(other, load)), None)
 
 
-def quantised(model: Model, bits: float) -> Model:
-    """The model with `bits` for every weight; the KV cache stays as it is."""
-    share = bits / (8 * model.itemsize)
+def halved(model: Model) -> Model:
+    """A float32 model in bfloat16."""
     return replace(
         model,
-        block_bytes=round(model.block_bytes * share),
-        head_read_bytes=round(model.head_read_bytes * share),
-        head_resident_bytes=round(model.head_resident_bytes * share),
+        block_bytes=model.block_bytes // 2,
+        head_read_bytes=model.head_read_bytes // 2,
+        head_resident_bytes=model.head_resident_bytes // 2,
+        kv_bytes=model.kv_bytes // 2,
+        itemsize=2,
     )
+
+
+def in_int8(model: Model) -> Model:
+    """The model with its blocks in int8; head and KV cache stay as they are."""
+    share = _INT8_BITS / (8 * model.itemsize)
+    return replace(model, block_bytes=round(model.block_bytes * share), int8=True)
 
 
 def least_missing(

@@ -30,5 +30,7 @@ def by_arithmetic(model: Model, devices: Sequence[Device]) -> tuple[Model, tuple
 
     The times that come of it have no unit; only their ratios mean something.
     """
-    relative = tuple(replace(each, bandwidth=each.flops, overhead_us=0) for each in devices)
+    relative = tuple(
+        replace(each, bandwidth=each.flops, overhead_us=0, block_ns=0) for each in devices
+    )
     return replace(model, head_read_bytes=0), relative

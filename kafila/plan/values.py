@@ -35,6 +35,14 @@ class Model:
     kv_bytes: int
     hidden: int
     itemsize: int
+    """Bytes of a number in a hidden state, and of a weight unless `int8`."""
+    int8: bool = False
+    """Whether the blocks' matrices take a byte a weight."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """What one weight of a block takes."""
+        return 1 if self.int8 else self.itemsize
 
     @property
     def wire_bytes(self) -> int:
@@ -60,7 +68,8 @@ class Nat:
     """How a member can be reached: what its NAT does, and where it stands.
 
     `blocked`: no UDP at all. `public` is its address as the rendezvous sees it, `networks` are its
-    local ones, `ipv6` says that it has a global IPv6 address.
+    local ones (with what names their router, where that is known), `ipv6` says that it has a global
+    IPv6 address.
     """
 
     mapping: Behaviour = "unknown"
@@ -78,8 +87,9 @@ class Device:
     `machine` names the memory its room is part of, `machine_bytes` is what that memory can hold
     now for all members together, its reserve taken off; `flops` are operations per second of a
     prefill-sized product; `rows_ns` holds (rows, time of one block at that many rows) in rising
-    order of rows, starting at one row; `rtt_us` is the round trip to the rendezvous, `pairs_us`
-    those to other members, by name; `upload` the bytes per second it can send.
+    order of rows, starting at one row, and `block_ns` is what of that time is not reading;
+    `rtt_us` is the round trip to the rendezvous, `pairs_us` those to other members, by name;
+    `upload` the bytes per second it can send.
     """
 
     name: str
@@ -97,6 +107,7 @@ class Device:
     pairs_us: tuple[tuple[str, int], ...] = ()
     upload: int | None = None
     nat: Nat = Nat()
+    block_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ def measure(
         flops=found.flops,
         flops_spread=found.flops_spread,
         rows_ns=found.rows_ns,
+        block_ns=found.block_ns,
         room_bytes=usable,
         runtime_bytes=found.runtime_bytes,
         workspace=Workspace(

@@ -16,7 +16,7 @@ from kafila import yamlfile
 from kafila.defaults import MAX_MEMBERS
 from kafila.manifest import Manifest
 from kafila.plan import values
-from kafila.schema import Address, Count, Key, Name, Strict, Whole, Words, build
+from kafila.schema import Address, Count, Key, Name, Strict, Whole, Words, build, without_absent
 from kafila.words import gib, ms
 from kafila.yamlfile import Document, Place
 
@@ -97,6 +97,9 @@ class Report(Strict):
     flops_spread: Whole | None = None
     rows_ns: Rows | None = None
     """Time of one block at that many rows a step; it starts at one row."""
+    block_ns: Whole | None = None
+    """What of a block's time is not reading, whatever its size; None and left out: not told apart
+    from the bandwidth."""
     room_bytes: Count
     """What the device can really hold, its reserve taken off. The owner may write another."""
     runtime_bytes: Whole
@@ -113,6 +116,7 @@ class Report(Strict):
     """None where it was not classified: taken for the strictest."""
 
     _rows = field_validator("rows_ns")(rows_from_one)
+    _as_written = without_absent("block_ns")
 
     def device(self) -> values.Device:
         """The planner's view of this member."""
@@ -125,6 +129,7 @@ class Report(Strict):
             overhead_us=self.overhead_us,
             flops=self.flops,
             rows_ns=tuple((self.rows_ns or {}).items()),
+            block_ns=self.block_ns or 0,
             room_bytes=self.room_bytes,
             runtime_bytes=self.runtime_bytes,
             workspace=values.Workspace(**self.workspace.model_dump()),
@@ -208,6 +213,7 @@ def render_probes(probes: Probes) -> str:
             "overhead_us": _measured(report.overhead_us, 1e3, "ms"),
             "flops": _measured(report.flops, 1e12, "TFLOP/s"),
             "rows_ns": "rows a step: time of one block",
+            "block_ns": "of it, what is not reading",
             "room_bytes": f"{gib(report.room_bytes)}; yours to lower",
             "runtime_bytes": gib(report.runtime_bytes),
             "rtt_us": "no rendezvous was timed" if report.rtt_us is None else ms(report.rtt_us),

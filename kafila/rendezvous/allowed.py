@@ -35,9 +35,11 @@ def read_allowed(path: Path) -> Allowed:
     Raises BadFile.
     """
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
+        with path.open("rb") as file:
+            raw = file.read(MAX_FILE_BYTES + 1)
+        if len(raw) > MAX_FILE_BYTES:
             raise BadFile(f"{path} is too large to be a list of keys")
-        lines = path.read_text("ascii").splitlines()
+        lines = raw.decode("ascii").splitlines()
     except OSError as error:
         raise BadFile(f"cannot read {path}: {error.strerror}") from error
     except UnicodeError as error:

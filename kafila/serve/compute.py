@@ -5,6 +5,7 @@ Knows nothing of stages or frames: it runs calls, decode before prefill but taki
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -70,6 +71,17 @@ class Compute:
                 self._loop.call_soon_threadsafe(_settle, call.future, result, error)
             except RuntimeError:  # the loop is closed: nobody is left to hear it
                 return
+
+
+def timed(run: Callable[[], R]) -> Callable[[], tuple[R, float]]:
+    """A call whose outcome comes with the microseconds it took on the compute thread."""
+
+    def timing() -> tuple[R, float]:
+        began = time.perf_counter()
+        result = run()
+        return result, 1e6 * (time.perf_counter() - began)
+
+    return timing
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

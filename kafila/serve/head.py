@@ -10,10 +10,10 @@ import numpy as np
 from kafila.defaults import WAITING_REQUESTS
 from kafila.errors import KafilaError
 from kafila.serve.actions import Action, Chunk, End, Forward, Free, Step, Token
-from kafila.serve.compute import Compute
+from kafila.serve.compute import Compute, timed
 from kafila.serve.frames import Array, Decode, Frame, FrameError, Prefill, Release
 from kafila.serve.generation import Generation, Params
-from kafila.serve.member import Blocks, at_last, checked, prefilled
+from kafila.serve.member import Blocks, OnStep, at_last, checked, prefilled, unheard
 from kafila.serve.rates import Rate
 from kafila.serve.ring import Ring
 from kafila.serve.scheduler import QueueFull, Scheduler
@@ -38,6 +38,7 @@ class Head:
         self.vocab = stage.vocab
         self.decoded = Rate()
         self.prefilled = Rate()
+        self.on_step: OnStep = unheard
         self._ring = ring
         self._stage = stage
         self._compute = compute
@@ -179,12 +180,14 @@ class Head:
             sampling.seed[row] = params.seed
         x = self._x[step.group, :count].copy()  # the loop goes on writing other rows
         future = self._compute.submit(
-            lambda: self._stage.step(step.group, positions, x, sampling), decode=True
+            timed(lambda: self._stage.step(step.group, positions, x, sampling)), decode=True
         )
 
         def done(_: object) -> None:
             with self._ring.guard():
-                tokens, y = future.result()  # or the stage's exception
+                (tokens, y), took_us = future.result()  # or the stage's exception
+                cached = sum(position for _, _, position in step.rows)
+                self.on_step(len(step.rows), cached, took_us)
                 self._y = checked(self._stage, y, count)
                 chosen = [int(tokens[row]) for row, _, _ in step.rows]
                 self._do(self.schedule.computed(chosen))

@@ -38,10 +38,11 @@ def planned(plan: PlanFile, me: int) -> Planned | None:
 class Pace:
     """Judges PACE_STEPS steps at a time by their medians: single ones may be late."""
 
-    def __init__(self, planned: Planned) -> None:
+    def __init__(self, planned: Planned | None) -> None:
+        """None: the plan says nothing of it, and so does this."""
         self.ratio: float | None = None
         """Measured over planned, at the last judgement; None before the first."""
-        self.verdict: Verdict = "as planned"
+        self._verdict: Verdict = "as planned"
         self._planned = planned
         self._steps: list[tuple[float, float]] = []
 
@@ -50,6 +51,8 @@ class Pace:
 
         Said is what another verdict than the last one means for the plan.
         """
+        if self._planned is None:
+            return None
         self._steps.append((took_us, self._planned(rows, tokens)))
         if len(self._steps) < PACE_STEPS:
             return None
@@ -57,19 +60,20 @@ class Pace:
         self.ratio = statistics.median(took / due for took, due in steps)
         took_us = statistics.median(took for took, _ in steps)
         verdict = self._judged(self.ratio)
-        if verdict == self.verdict:
+        if verdict == self._verdict:
             return None
-        self.verdict = verdict
+        self._verdict = verdict
         return _words(verdict, self.ratio, took_us)
 
     def health(self) -> dict[str, Any]:
-        """For programs."""
-        ratio = None if self.ratio is None else round(self.ratio, 3)
-        return {"verdict": self.verdict, "measured_over_planned": ratio}
+        """For programs; nothing is said before the first judgement."""
+        if self.ratio is None:
+            return {"verdict": None, "measured_over_planned": None}
+        return {"verdict": self._verdict, "measured_over_planned": round(self.ratio, 3)}
 
     def _judged(self, ratio: float) -> Verdict:
         """A verdict is only given up by a margin, or steps near the limit would change it often."""
-        off = PACE_OFF if self.verdict == "as planned" else PACE_AGAIN
+        off = PACE_OFF if self._verdict == "as planned" else PACE_AGAIN
         if ratio > 1 + off:
             return "slower"
         return "faster" if ratio < 1 - off else "as planned"

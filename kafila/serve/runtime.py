@@ -18,8 +18,9 @@ from kafila.planfile import PlanFile
 from kafila.serve.compute import Compute
 from kafila.serve.connect import connected
 from kafila.serve.head import Head, HeadBlocks
-from kafila.serve.member import Member, shape_of
+from kafila.serve.member import Member, OnStep, shape_of
 from kafila.serve.moves import Watch
+from kafila.serve.pace import Pace, planned
 from kafila.serve.ring import Ring, as_problem
 from kafila.serve.scheduler import chunks_under_way
 from kafila.serve.verify import Verified, shortcoming, table, verify
@@ -125,19 +126,30 @@ async def _run(
 
     stage = await compute.submit(lambda: open_stage(progress))
     ring.on_loaded = lambda _: _say_waiting(ring, view)
+    pace = Pace(planned(plan, ring.me))
     if ring.me == 0:
         head = Head(ring, stage, compute)
+        head.on_step = _pacing(pace, view)
         ring.loaded(shape_of(stage))
         await _ready(ring)
-        health = _health(plan, ring, head, watch)
+        health = _health(plan, ring, head, watch, pace)
         view.say(_ring_words(plan))
         await asyncio.gather(api(head, health), _show(view, watch, lambda: _head_words(head)))
     else:
         member = Member(ring, stage, compute)
+        member.on_step = _pacing(pace, view)
         ring.loaded(shape_of(stage))
         await _ready(ring)
         view.say(_ring_words(plan))
         await _show(view, watch, lambda: _member_words(member))
+
+
+def _pacing(pace: Pace, view: View) -> OnStep:
+    def step(rows: int, tokens: int, took_us: float) -> None:
+        if words := pace.step(rows, tokens, took_us):
+            view.say(words)
+
+    return step
 
 
 async def _ready(ring: Ring) -> None:
@@ -182,7 +194,7 @@ def _member_words(member: Member) -> tuple[str, bool]:
     return f"{rate:.1f} tok/s; {len(member.slots)} slots in use", len(member.slots) > 0
 
 
-def _health(plan: PlanFile, ring: Ring, head: Head, watch: Watch) -> Health:
+def _health(plan: PlanFile, ring: Ring, head: Head, watch: Watch, pace: Pace) -> Health:
     """The state of the ring for GET /health."""
     began = time.monotonic()
 
@@ -198,6 +210,7 @@ def _health(plan: PlanFile, ring: Ring, head: Head, watch: Watch) -> Health:
                 for member in plan.ring
             ],
             "edges": watch.health(),
+            "pace": pace.health(),
             "groups": plan.groups,
             "slots": {"used": schedule.used, "total": schedule.slots},
             "waiting": schedule.waiting,

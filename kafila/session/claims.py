@@ -42,5 +42,6 @@ def _claims(report: Report) -> Iterator[tuple[str, int, int]]:
     for rows, time_ns in (report.rows_ns or {}).items():
         yield "a number of rows", rows, d.MAX_CONCURRENCY
         yield f"rows_ns of {rows}", time_ns, 1000 * d.CLAIM_US
+    yield "block_ns", report.block_ns or 0, 1000 * d.CLAIM_US
     for name, time_us in report.pairs_us.items():
         yield f"pairs_us of {name}", time_us, d.CLAIM_US

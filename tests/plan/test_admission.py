@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafila.errors import BadFile, NotAdmitted, UsageProblem
 from kafila.plan.admission import limit, need_bytes, possible, share_rooms
 from kafila.plan.make import Wishes, make_plan
-from kafila.plan.refusal import Refused, least_missing, quantised
+from kafila.plan.refusal import Refused, in_int8, least_missing
 from kafila.plan.values import Load, Workspace
 from tests.plan.fleets import GB, ONE, device, key, macs, model
 from tests.plan.test_partition import divisions
@@ -89,20 +89,23 @@ def test_what_would_fit_fits_and_one_more_does_not() -> None:
 
 def test_weights_alone_too_large_leave_only_memory_to_add() -> None:
     refused = refusal_of(ONE, 3 * GB, 3 * GB)
-    assert (refused.context, refused.concurrency, refused.weights) == (0, 0, "8-bit")
-    assert "would fit: 8-bit weights, or 1.86 GiB more room in all" in str(refused)
+    assert (refused.context, refused.concurrency, refused.weights) == (0, 0, "int8")
+    assert "would fit: int8 weights (--dtype int8), or 1.86 GiB more room in all" in str(refused)
 
 
 def test_weights_of_fewer_bits_fit_where_nothing_else_does() -> None:
     """float32 may become bfloat16, which halves the KV cache too."""
-    wide = replace(CHAIN, itemsize=4)
-    for room, weights in ((3, "bfloat16"), (2, "8-bit"), (0.8, "4-bit"), (0.3, None)):
+    wide = replace(CHAIN, itemsize=4, head_resident_bytes=0)
+    for room, weights in ((3, "bfloat16"), (1.2, "int8"), (0.5, None)):
         members = [device(name, room_bytes=round(room * GB)) for name in "ab"]
         with pytest.raises(Refused) as caught:
             make_plan(wide, ONE, members, "a")
         assert caught.value.weights == weights
-    assert quantised(CHAIN, 4.5).block_bytes == GB * 4.5 / 16
-    assert quantised(CHAIN, 4.5).kv_bytes == CHAIN.kv_bytes
+    assert in_int8(CHAIN).block_bytes == GB * 8.25 / 16
+    assert in_int8(CHAIN).kv_bytes == CHAIN.kv_bytes
+    with pytest.raises(Refused) as caught:
+        make_plan(in_int8(CHAIN), ONE, [device(name, room_bytes=GB // 2) for name in "ab"], "a")
+    assert caught.value.weights is None
 
 
 @settings(max_examples=500)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from kafila import cli
-from kafila.planfile import Strategies, parse, read
+from kafila.planfile import Edges, Strategies, parse, read
 from kafila.plantext import render
 from kafila.probe.report import write_probes
 from tests.plan.fleets import LAN, PLANFILES, probes, report
@@ -31,6 +31,37 @@ def test_plan_on_stdout_and_words_on_stderr(capsys: pytest.CaptureFixture[str]) 
     assert parse(out) == read(PLANFILES / "lan-qwen3-8b.yaml")
     assert "Qwen/Qwen3-8B on 4 members: 4096 tokens, 4 requests" in err
     assert "tok/s" in err
+
+
+def test_punching_by_guessing_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = kafila(capsys, "plan", LAN, "--punch", "birthday")
+    assert code == 0
+    assert parse(out) == read(PLANFILES / "lan-qwen3-8b.yaml").model_copy(
+        update={"edges": Edges(punch="birthday")}
+    )
+    code, out, err = kafila(capsys, "plan", LAN, "--punch", "hard")
+    assert (code, out) == (2, "")
+    assert "'hard' is not 'birthday'" in err
+
+
+def test_int8_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = kafila(capsys, "plan", LAN, "--dtype", "int8")
+    assert code == 0
+    plain, made = read(PLANFILES / "lan-qwen3-8b.yaml"), parse(out)
+    assert (made.model.dtype, made.model.kept, made.model.stored) == ("bfloat16", "int8", None)
+    assert 0.5 < made.model.block_bytes / plain.model.block_bytes < 0.501
+    assert made.model.head_read_bytes == plain.model.head_read_bytes
+    assert made.model.manifest != plain.model.manifest
+    assert made.predictions.approximate
+    assert made.predictions.token_us is not None
+    assert plain.predictions.token_us is not None
+    assert made.predictions.token_us < plain.predictions.token_us
+    words = "block matrices are bfloat16 on disk, converted at load to int8 with a scale a row"
+    assert words in err
+    assert words in out
+    code, out, err = kafila(capsys, "plan", LAN, "--dtype", "int4")
+    assert (code, out) == (2, "")
+    assert "'int4' is not 'int8'" in err
 
 
 def test_reads_probes_yaml_by_itself(

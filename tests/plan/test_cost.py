@@ -16,6 +16,16 @@ def test_stage_time_is_overhead_and_reading() -> None:
     assert stage(chain, member, head=True).cost(3) == pytest.approx(7 + 3 * 10_000 + 20_000)
 
 
+def test_a_block_takes_more_than_reading() -> None:
+    chain = model(4, head_read_bytes=2 * GB, kv_bytes=1000)
+    rows = (1, 100), (4, 200)
+    member = device("a", 100 * GB, overhead_us=7, rows_ns=rows, block_ns=50_000, flops=10**14)
+    assert stage(chain, member, head=True).cost(3) == pytest.approx(7 + 20_000 + 3 * 10_050)
+    load = Load(context=0, concurrency=4)
+    assert batch(chain, load, member, 4, head=False).cost(3) == pytest.approx(7 + 3 * 2 * 10_050)
+    assert chunk_us(chain, member, 2, 1) == pytest.approx(7 + 2 * 10_050)
+
+
 def test_context_is_read_at_the_same_rate() -> None:
     chain = model(4, kv_bytes=4096)
     assert context_us(chain, device("a", 100 * GB), 2, 10_000) == pytest.approx(819.2)

@@ -47,7 +47,7 @@ def test_chunks_follow_each_other_as_fast_as_the_slowest_allows() -> None:
     assert found == pytest.approx(1_750_000 + 3 * 1_000_000 + step)
     far = tuple(replace(each, rtt_us=time) for each, time in zip(ring, (0, 4_000_000), strict=True))
     found = first_token_us(chain, replace(choice, ring=far), 1000)
-    assert found == pytest.approx(4_750_000 + 3 * 2_375_000 + step)
+    assert found == pytest.approx(4_750_000 + 3 * 1_187_500 + step)
 
 
 def test_without_arithmetic_there_is_no_first_token() -> None:

@@ -41,6 +41,7 @@ def probed(monkeypatch: pytest.MonkeyPatch, folder: Path, device_bytes: int | No
         flops=10**12,
         flops_spread=0,
         rows_ns={1: 1000},
+        block_ns=0,
         runtime_bytes=0,
         workspace_base=0,
         workspace_row=0,

@@ -61,6 +61,11 @@ def test_a_missing_file(tmp_path: Path) -> None:
         read_allowed(tmp_path / "none")
 
 
+def test_a_file_without_end() -> None:
+    with pytest.raises(BadFile, match="too large"):
+        read_allowed(Path("/dev/zero"))
+
+
 @given(st.text(max_size=300))
 def test_no_text_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     file = tmp_path_factory.getbasetemp() / "anything"

@@ -151,7 +151,9 @@ def test_metrics_are_there_where_they_are_asked_for(tmp_path: Path) -> None:
         (["--relay-rate", "0"], 2, "--relay-rate"),
         (["--relay-budget", "-1"], 2, "--relay-budget"),
         (["--relay-budget", "inf"], 2, "--relay-budget"),
+        (["--relay-budget", "1e300"], 2, "--relay-budget"),
         (["--relay-rate", "nan"], 2, "--relay-rate"),
+        (["--listen", f"{LOOPBACK}:65535"], 2, "--second-port"),
         (["--stun", "here:there"], 2, "is not an address"),
     ],
 )

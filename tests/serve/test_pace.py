@@ -6,7 +6,6 @@ import pytest
 
 from kafila.defaults import PACE_STEPS
 from kafila.net.identity import Identity
-from kafila.planfile import PlanFile
 from kafila.serve.pace import Pace, planned
 from tests.session.samples import plan as sample
 
@@ -30,7 +29,7 @@ def test_nothing_is_said_while_steps_are_as_planned(pace: Pace) -> None:
 
 def test_slow_steps_are_said_once_they_are_enough(pace: Pace) -> None:
     assert run(pace, 1500, PACE_STEPS - 1) == []
-    assert pace.health()["measured_over_planned"] is None
+    assert pace.health() == {"verdict": None, "measured_over_planned": None}
     (words,) = run(pace, 1500, 1)
     assert words.startswith("warning: decode steps take 1.50 ms here, 1.50 times what the plan")
     assert run(pace, 1600, 3 * PACE_STEPS) == []
@@ -70,7 +69,7 @@ def identities(folder: Path) -> list[tuple[str, Identity]]:
 
 
 def test_the_plan_says_what_a_step_should_take(tmp_path: Path) -> None:
-    plan: PlanFile = sample(identities(tmp_path))
+    plan = sample(identities(tmp_path))
     for me, member in enumerate(plan.ring):
         step = planned(plan, me)
         assert step is not None
@@ -86,4 +85,6 @@ def test_an_unmeasured_member_has_no_pace(tmp_path: Path) -> None:
     plan = sample(identities(tmp_path))
     unmeasured = plan.ring[0].measured.model_copy(update={"bandwidth": None})
     ring = (plan.ring[0].model_copy(update={"measured": unmeasured}), plan.ring[1])
-    assert planned(plan.model_copy(update={"ring": ring}), 0) is None
+    said = planned(plan.model_copy(update={"ring": ring}), 0)
+    assert said is None
+    assert run(Pace(said), 1e9) == []

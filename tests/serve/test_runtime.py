@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from kafila.defaults import PACE_STEPS
 from kafila.errors import CheckpointProblem, KafilaError, NetworkProblem
 from kafila.net.identity import Identity
 from kafila.serve.generation import Params
 from tests.serve.members import NAMES, Fleet, Quiet, member, members
+from tests.serve.paced import Pace, PacedStage
 from tests.serve.rings import ask, until
 from tests.serve.toy import ToyStage
 from tests.session.samples import plan as planned
@@ -90,6 +92,24 @@ async def test_the_head_says_whom_it_waits_for(tmp_path: Path) -> None:
         assert not fleet.heads
         go.set()
         assert len(await ask(await fleet.head(), [1], 3)) == 3
+
+
+async def test_a_member_slower_than_planned_says_so(tmp_path: Path) -> None:
+    """The plan takes a tenth of a millisecond for one's blocks, and the stage takes five."""
+
+    def opener(number: int, stage: ToyStage) -> ToyStage:
+        pace = Pace(first=0.005)
+        sizes = {"groups": stage.groups, "rows": stage.rows, "context": stage.context}
+        return PacedStage(stage.blocks, pace, **sizes) if number == 1 else stage
+
+    async with members(tmp_path, 2, opener) as fleet:
+        head = await fleet.head()
+        assert fleet.health()["pace"] == {"verdict": None, "measured_over_planned": None}
+        await ask(head, [1], PACE_STEPS + 1)
+        slow = [line for line in fleet.views[1].lines if "decode steps take" in line]
+        assert len(slow) == 1
+        assert slow[0].startswith("warning: decode steps take ")
+        assert fleet.health()["pace"]["measured_over_planned"] > 0
 
 
 async def test_a_ring_of_several_needs_a_rendezvous(tmp_path: Path) -> None:

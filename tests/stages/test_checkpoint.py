@@ -82,11 +82,12 @@ def test_tensors_by_block_and_head(sharded: Path) -> None:
     checkpoint = Checkpoint.open(sharded)
     for block in range(UNTIED.blocks):
         tensors = checkpoint.block_tensors(block)
-        assert {n: t.shape for n, t in tensors.items()} == UNTIED.block_shapes()
-        assert tensors["q"] is checkpoint.tensors[f"model.layers.{block}.self_attn.q_proj.weight"]
+        assert {n: t["weight"].shape for n, t in tensors.items()} == UNTIED.block_shapes()
+        q = checkpoint.tensors[f"model.layers.{block}.self_attn.q_proj.weight"]
+        assert tensors["q"] == {"weight": q}
     head = checkpoint.head_tensors()
-    assert {n: t.shape for n, t in head.items()} == UNTIED.head_shapes()
-    assert head["unembed"] is checkpoint.tensors["lm_head.weight"]
+    assert {n: t["weight"].shape for n, t in head.items()} == UNTIED.head_shapes()
+    assert head["unembed"] == {"weight": checkpoint.tensors["lm_head.weight"]}
 
 
 def test_unembedding_is_dropped_when_tied(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.config import CheckpointError, Qwen3Config
+from stages.config import Qwen3Config
+from stages.formats import Awq, CheckpointError
 from stages.rope import frequencies
 
 # hidden, blocks, heads, kv_heads, ffn, tied: the released family.
@@ -100,9 +101,11 @@ def test_digest_tells_every_field_apart() -> None:
     others = [
         dataclasses.replace(config, **{field.name: getattr(config, field.name) * 2})
         for field in dataclasses.fields(config)
-        if field.name not in ("yarn", "dtype")
+        if field.name not in ("yarn", "dtype", "stored", "kept")
     ]
     others.append(dataclasses.replace(config, dtype="float32"))
+    others.append(dataclasses.replace(config, stored=Awq(128, ())))
+    others.append(dataclasses.replace(config, kept="int8"))
     others.append(dataclasses.replace(config, yarn=None))
     others.append(
         dataclasses.replace(config, yarn=dataclasses.replace(config.yarn, truncate=False))
@@ -158,7 +161,10 @@ REFUSED = [
     ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     ({"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 10}, "sliding"),
     ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding"),
-    ({"quantization_config": {"quant_method": "fp8"}}, "quantised.*bfloat16 and float32"),
+    (
+        {"quantization_config": {"quant_method": "fp8"}},
+        "weight_block_size is None.*one factor a block",
+    ),
     ({"torch_dtype": "float16"}, "dtype is 'float16'.*bfloat16 and float32"),
     ({"torch_dtype": None}, "neither dtype nor torch_dtype"),
     ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),

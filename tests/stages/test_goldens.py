@@ -1,12 +1,13 @@
 """Stages give what transformers gave, token for token, however the blocks are divided."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from stages import kernels
 from stages.checkpoint import Checkpoint
 from stages.sampling import Sampling
 from stages.stage import Stage
@@ -28,6 +29,13 @@ DIVISIONS = [
 ]
 PIECES = (PROMPT_TOKENS - 17, 17)
 """The prompt goes in more than one prefill, neither of a round size."""
+
+
+@pytest.fixture(autouse=True, params=["kernels", "pure"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways a CPU may compute: with the kernels, where there are any, and in pure JAX."""
+    with kernels.using(kernels.best() if request.param == "kernels" else None):
+        yield
 
 
 class Ring:

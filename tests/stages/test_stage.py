@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stages import random
+from stages import kernels, random
 from stages.attention import empty_slot
 from stages.checkpoint import Checkpoint, CheckpointError, Tensor
 from stages.compile import abstract, abstracts, compiled
@@ -144,6 +144,37 @@ def test_any_row_and_group_gives_the_same_bits(whole: Stage) -> None:
         assert same(other, stream)
 
 
+def test_a_step_costs_by_the_number_of_present_rows(whole: Stage) -> None:
+    x = np.ones((4, whole.hidden), whole.wire_dtype)
+    for present, bucket in [((3,), 1), ((0, 3), 2), ((0, 1, 3), 4), ((), 1)]:
+        positions = np.full(4, -1, np.int32)
+        positions[list(present)] = 5
+        found, rows, at = whole._packed(positions)
+        assert tuple(found) == present
+        assert len(rows) == len(at) == bucket
+        assert len(set(rows)) == bucket, "no slot twice"
+        assert whole.decode(0, positions, x).shape == x.shape
+
+
+def test_a_copied_slot_answers_as_the_first_would(whole: Stage) -> None:
+    tokens, stream = greedy([whole], PROMPT, 6, group=0, row=1)
+    whole.prefill(0, 1, 0, PROMPT)
+    whole.prefill(1, 2, 0, PROMPT[::-1])
+    whole.copy((0, 1), (1, 2), len(PROMPT) - 5)
+    last = whole.prefill(1, 2, len(PROMPT) - 5, PROMPT[-5:])
+    answer, positions = [], np.full(3, -1, np.int32)
+    for position in range(len(PROMPT), len(PROMPT) + 6):
+        positions[2] = position
+        x = np.repeat(last[-1:], 3, axis=0)
+        drawn, y = whole.step(1, positions, x, Sampling.greedy(3))
+        answer.append(int(drawn[2]))
+        last = y[2:]
+    assert answer == tokens
+    again, same_stream = greedy([whole], PROMPT, 6, group=0, row=1)
+    assert again == tokens
+    assert same(same_stream, stream)
+
+
 @pytest.mark.parametrize("pieces", [(7, 38), (32, 13), (1, 1, 1, 42), (40, 1, 4)])
 def test_chunks_give_the_tokens_of_one_chunk(whole: Stage, pieces: Sequence[int]) -> None:
     tokens, stream = greedy([whole], PROMPT, 8)
@@ -251,7 +282,8 @@ def test_a_row_does_not_depend_on_its_neighbours(dtype: str, rows: int) -> None:
     assert same(some[sparse >= 0], y[sparse >= 0])
 
 
-def test_the_caches_are_written_in_place() -> None:
+@pytest.mark.parametrize("pure", [False, True])
+def test_the_caches_are_written_in_place(pure: bool) -> None:
     """XLA copies a donated cache when it schedules the write before a read."""
     config = dataclasses.replace(SMALL, head_dim=64, dtype="bfloat16")
     functions = Functions(config, head=False)
@@ -263,7 +295,8 @@ def test_the_caches_are_written_in_place() -> None:
             (functions.decode, 2, (2,), 2) if decode else (functions.prefill, 32, (), 1)
         )
         x, at = abstract((n, 64), config.dtype), abstract(dims, np.int32)
-        executable = compiled(function, leaves, x, at, [[slot] * rows], donate=3)
+        with kernels.using(None if pure else kernels.best()):
+            executable = compiled(function, leaves, x, at, [[slot] * rows], donate=3)
         found = executable.memory_analysis()
         assert found.alias_size_in_bytes == 2 * rows * 2 * context * 64 * 2
         return found.temp_size_in_bytes
@@ -299,7 +332,7 @@ def test_loads_its_own_shards_only(checkpoint: Checkpoint, whole: Stage, tmp_pat
     assert [t for t in told if t[0] == "loading"][-1] == ("loading", size, size)
     compiling = [t for t in told if t[0] == "compiling"]
     assert compiling[0][1] == 0
-    assert compiling[-1][1] == compiling[-1][2] == 3
+    assert compiling[-1][1] == compiling[-1][2] == 4
     x = np.ones((3, 64), stage.wire_dtype)
     reference = open_stage(checkpoint, range(2, 4), context=64, groups=1, rows=1)
     assert same(stage.prefill(0, 0, 0, x), reference.prefill(0, 0, 0, x))

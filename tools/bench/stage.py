@@ -2,29 +2,39 @@
 
 A decode step reads every weight and the valid part of every row's KV cache once, so the machine's
 read bandwidth, measured between the steps of the same run, gives a floor for its time. Prefill is
-bound by arithmetic and shown beside it.
+bound by arithmetic and shown beside it. Rivals run the same shape in the same rounds.
 
     python -m tools.bench.stage 0.6B
     python -m tools.bench.stage 8B --blocks 4 --no-head --rows 1,4,16
+    python -m tools.bench.stage 0.6B --rows 1,8 --vs transformers --vs llama.cpp --llama BUILD/bin
 """
 
 import dataclasses
 import json
+import os
+import resource
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 
-from stages import random
+from stages import kernels, random
+from stages.config import Qwen3Config
 from stages.sampling import Sampling
-from stages.stage import PREFILL_CHUNK, Stage
+from stages.stage import Stage
 from tools.bench.bandwidth import Reader
+from tools.bench.rivals import LlamaCpp, Rival, Transformers
 from tools.make_checkpoint import SIZES
 
-ROUNDS = 15
+SECONDS = 1.0
+"""Of decoding in one round."""
+
+PROMPT = 512
+"""Tokens of a prefill."""
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -33,9 +43,26 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def median_seconds(call: Callable[[], object], rounds: int = ROUNDS) -> float:
+def median_seconds(call: Callable[[], object], for_seconds: float = SECONDS) -> float:
+    """Of one call, after one that is not counted; at least three are."""
     call()
-    return statistics.median(seconds(call) for _ in range(rounds))
+    found: list[float] = []
+    stop = time.perf_counter() + for_seconds
+    while len(found) < 3 or time.perf_counter() < stop:
+        found.append(seconds(call))
+    return statistics.median(found)
+
+
+def overheads(config: Qwen3Config, rows: int) -> tuple[float, float]:
+    """Microseconds of a stage call and of each of its blocks, with next to no weights to read."""
+    small = dataclasses.replace(config, heads=1, kv_heads=1, head_dim=32, ffn=32, vocab=32)
+    x, positions = np.ones((rows, config.hidden), config.dtype), np.ones(rows, np.int32)
+    times = []
+    for blocks in (1, 9):
+        leaves = [random.block(small, i) for i in range(blocks)]
+        stage = Stage(small, leaves, None, context=16, groups=1, rows=rows)
+        times.append(1e6 * median_seconds(lambda: stage.decode(0, positions, x), 0.2))  # noqa: B023
+    return times[0], (times[1] - times[0]) / 8
 
 
 @click.command(context_settings={"show_default": True})
@@ -43,78 +70,190 @@ def median_seconds(call: Callable[[], object], rounds: int = ROUNDS) -> float:
 @click.option("--blocks", type=click.IntRange(1), help="Instead of all.")
 @click.option("--head/--no-head", default=True, help="With embedding, sampling, unembedding.")
 @click.option("--rows", default="1,4", help="Rows in a step, with commas.")
-@click.option("--context", type=click.IntRange(2), default=512, help="Positions of a KV cache.")
+@click.option("--context", type=click.IntRange(2), default=1024, help="Positions of a KV cache.")
+@click.option("--position", type=click.IntRange(1), default=256, help="Those filled at a step.")
 @click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16")
-def main(size: str, blocks: int | None, head: bool, rows: str, context: int, dtype: str) -> None:
-    """Time the decode steps and prefill chunks of one stage of SIZE."""
+@click.option("--kernels", "kind", default="best", help="An instruction set, best, or none.")
+@click.option("--rounds", type=click.IntRange(1), default=5)
+@click.option("--vs", multiple=True, type=click.Choice(["transformers", "llama.cpp"]))
+@click.option("--llama", type=click.Path(path_type=Path), help="Folder of llama-bench.")
+@click.option("--python", type=click.Path(path_type=Path), default=".venv-peers/bin/python")
+def main(
+    size: str,
+    blocks: int | None,
+    head: bool,
+    rows: str,
+    context: int,
+    position: int,
+    dtype: str,
+    kind: str,
+    rounds: int,
+    vs: tuple[str, ...],
+    llama: Path | None,
+    python: Path,
+) -> None:
+    """Time the decode steps and prefill of one stage of SIZE."""
+    if vs and not head:
+        raise click.UsageError("rivals run whole models: not with --no-head")
     counts = [int(n) for n in rows.split(",")]
     shape = SIZES[size]
     config = dataclasses.replace(shape, dtype=dtype, blocks=blocks or shape.blocks)
+    rivals: list[Rival] = []
+    if "llama.cpp" in vs:
+        if llama is None:
+            raise click.UsageError("--vs llama.cpp needs --llama, the folder of llama-bench")
+        rivals.append(LlamaCpp(llama, config, len(os.sched_getaffinity(0))))
+    if "transformers" in vs:
+        rivals.append(Transformers(python, config))
+    try:
+        with kernels.using(named(kind)):
+            found = measure(config, counts, context, position, head, rounds, rivals)
+    finally:
+        for rival in rivals:
+            rival.close()
+    print(json.dumps({"bench": "stage", "size": size, **found}))
+
+
+def named(kind: str) -> kernels.Kernels | None:
+    if kind == "none":
+        return None
+    if kind == "best":
+        return kernels.best()
+    for one in kernels.available():
+        if one.name == kind:
+            return one
+    raise click.UsageError(f"no kernels {kind} here")
+
+
+def measure(
+    config: Qwen3Config,
+    counts: list[int],
+    context: int,
+    position: int,
+    head: bool,
+    rounds: int,
+    rivals: list[Rival],
+) -> dict[str, Any]:
+    """What the last line says, printed for people as it comes."""
+    chosen = kernels.chosen()
     weights = [random.block(config, seed) for seed in range(config.blocks)]
     top = random.head(config, config.blocks) if head else None
-    began = time.perf_counter()
+    took = time.perf_counter()
     stage = Stage(config, weights, top, context=context, groups=1, rows=max(counts))
-    compile_s = time.perf_counter() - began
+    took = time.perf_counter() - took
     read = sum(leaf.nbytes for block in weights for leaf in block)
     if head:
         read += config.vocab * config.hidden * config.itemsize
-    print(f"{size}, {config.blocks} blocks{' and head' if head else ''}, {dtype}: ", end="")
-    print(f"{read / 1e9:.3f} GB a step, compiled in {compile_s:.1f} s")
+    of = f"{config.blocks} blocks{' and head' if head else ''}, {config.dtype}"
+    print(f"{of}: {read / 1e9:.3f} GB a step, compiled in {took:.1f} s, kernels ", end="")
+    print(chosen.name if chosen else "none", flush=True)
 
     reader = Reader()
-    position = context // 2
     results = []
     for count in counts:
         x = np.ones((count, config.hidden), stage.wire_dtype)
         positions = np.full(count, position, np.int32)
-        only_blocks = partial(stage.decode, 0, positions, x)
         greedy = Sampling.greedy(count)
-        step = partial(stage.step, 0, positions, x, greedy) if head else only_blocks
-        step()
-        times, shares, bandwidths = [], [], []
-        size_bytes = read + count * position * config.kv_bytes * config.blocks
-        for _ in range(ROUNDS):
+
+        def step() -> object:
+            if head:
+                return stage.step(0, positions, x, greedy)  # noqa: B023
+            return stage.decode(0, positions, x)  # noqa: B023
+
+        size = read + count * (position + 1) * config.kv_bytes * config.blocks
+        times: list[float] = []
+        bandwidths: list[float] = []
+        theirs: dict[str, list[float]] = {rival.name: [] for rival in rivals}
+        for _ in range(rounds):
             bandwidths.append(reader.bandwidth())
-            times.append(min(seconds(step) for _ in range(3)))
-            shares.append(size_bytes / times[-1] / bandwidths[-1])
-        blocks_s = median_seconds(only_blocks)
-        middle = statistics.median(times)
+            times.append(median_seconds(step))
+            for rival in rivals:
+                theirs[rival.name].append(rival.decode(count, position))
         result = {
             "rows": count,
             "position": position,
-            "step_ms": round(middle * 1e3, 2),
-            "blocks_ms": round(blocks_s * 1e3, 2),
-            "tokens_per_s": round(count / middle, 1),
-            "gb_per_s": round(size_bytes / middle / 1e9, 1),
-            "read_gb_per_s": round(statistics.median(bandwidths) / 1e9, 1),
-            "share": round(statistics.median(shares), 3),
+            "step_ms": _round(1e3 * statistics.median(times)),
+            "tokens_per_s": _round(count / statistics.median(times)),
+            "gb_per_s": _round(size / statistics.median(times) / 1e9),
+            "read_gb_per_s": _round(statistics.median(bandwidths) / 1e9),
+            "share": _ratio([size / t for t in times], bandwidths),
+            "vs": {
+                name: {
+                    "tokens_per_s": _round(statistics.median(rates)),
+                    "ratio": _ratio([count / t for t in times], rates),
+                }
+                for name, rates in theirs.items()
+            },
         }
         results.append(result)
         print(
-            f"{count:3} rows: {result['step_ms']} ms a step (blocks {result['blocks_ms']}), "
-            f"{result['tokens_per_s']} tok/s, {result['gb_per_s']} of "
-            f"{result['read_gb_per_s']} GB/s = {result['share']:.0%}"
+            f"{count:3} rows: {result['step_ms']} ms a step, {result['tokens_per_s']} tok/s, "
+            f"{result['gb_per_s']} of {result['read_gb_per_s']} GB/s = {result['share']:.0%}"
+            + _against(result["vs"]),
+            flush=True,
         )
-    chunk = min(PREFILL_CHUNK, context)
-    x = np.ones((chunk, config.hidden), stage.wire_dtype)
-    prefill = chunk / median_seconds(lambda: stage.prefill(0, 0, 0, x), 3)
-    print(f"prefill of {chunk}: {prefill:.0f} tok/s")
-    print(
-        json.dumps(
-            {
-                "bench": "stage",
-                "size": size,
-                "blocks": config.blocks,
-                "head": head,
-                "dtype": dtype,
-                "context": context,
-                "step_bytes": read,
-                "compile_s": round(compile_s, 1),
-                "decode": results,
-                "prefill_tokens_per_s": round(prefill),
-            }
-        )
-    )
+    found: dict[str, Any] = {
+        "blocks": config.blocks,
+        "head": head,
+        "dtype": config.dtype,
+        "kernels": chosen.name if chosen else None,
+        "context": context,
+        "step_bytes": read,
+        "compile_s": _round(took),
+        "decode": results,
+    }
+    if context >= PROMPT:
+        found["prefill"] = prefill(stage, rounds, rivals)
+    call, block = overheads(config, 1)
+    found |= {"call_us": round(call), "block_us": round(block), "peak_bytes": peak()}
+    print(f"overhead {call:.0f} us a call and {block:.0f} a block more, ", end="")
+    print(f"peak memory {found['peak_bytes'] / 2**30:.2f} GiB")
+    return found
+
+
+def prefill(stage: Stage, rounds: int, rivals: list[Rival]) -> dict[str, Any]:
+    """A prompt of PROMPT tokens in chunks, without the head."""
+    x = np.ones((PROMPT, stage.hidden), stage.wire_dtype)
+
+    def chunks() -> None:
+        for start in range(0, PROMPT, stage.chunk):
+            stage.prefill(0, 0, start, x[start : start + stage.chunk])
+
+    own: list[float] = []
+    theirs: dict[str, list[float]] = {rival.name: [] for rival in rivals}
+    chunks()
+    for _ in range(rounds):
+        own.append(PROMPT / seconds(chunks))
+        for rival in rivals:
+            theirs[rival.name].append(rival.prefill(PROMPT))
+    found = {
+        "tokens": PROMPT,
+        "tokens_per_s": _round(statistics.median(own)),
+        "vs": {
+            name: {"tokens_per_s": _round(statistics.median(rates)), "ratio": _ratio(own, rates)}
+            for name, rates in theirs.items()
+        },
+    }
+    print(f"prefill of {PROMPT}: {found['tokens_per_s']} tok/s{_against(found['vs'])}", flush=True)
+    return found
+
+
+def peak() -> int:
+    """Most bytes this process has held so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.3g}") if value < 100 else round(value)
+
+
+def _ratio(ours: list[float], theirs: list[float]) -> float:
+    """Median over the rounds: what was measured in the same minute is compared."""
+    return round(statistics.median(a / b for a, b in zip(ours, theirs, strict=True)), 3)
+
+
+def _against(vs: Any) -> str:
+    return "".join(f"; {k} {v['tokens_per_s']} ({v['ratio']} x)" for k, v in vs.items())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,41 @@
+"""The folder in which this user's compiled code is kept, and turns at writing to it.
+
+What lies there is run as code: it is of this user and machine alone. Imports no JAX.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOCK_SECONDS = 120.0
+"""Wait this long for another process that compiles; the largest executable takes a tenth on CPU."""
+
+FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafila"
+
+
+@contextmanager
+def turn(folder: Path) -> Iterator[None]:
+    """One process at a time, in a folder that is made if need be.
+
+    Without a lock (the folder cannot be written, or its holder hangs) two may do the same work.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
+        yield
+    finally:
+        os.close(handle)

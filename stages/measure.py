@@ -5,7 +5,7 @@ Random weights of a model's shapes run through a real `Stage`; nothing is loaded
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,22 +146,24 @@ class Probe:
         self._product = _Product(config)
         self._stage, self._block_bytes = _stage(config)
 
-    def measured(self, seconds: float = SECONDS) -> Measured:
-        """The figures now, each repeated for so long."""
+    def measured(self, seconds: float = SECONDS, rows: Sequence[int] = ROWS) -> Measured:
+        """The figures now, each repeated for so long; of steps of so many rows, some of ROWS."""
         self._say("overhead")
         overhead = _step_seconds(self._nothing, 1, seconds, idle=IDLE_SECONDS)
         unrested = _step_seconds(self._nothing, 1, seconds)
         beside = _more(_step_seconds(self._nothings, 1, seconds), unrested) / MORE_BLOCKS
         self._say("arithmetic")
         flops = self._product.rates(seconds)
-        rows = {}
-        for n in ROWS:
+        times = {}
+        for n in rows:
             self._say(f"{n} rows")
-            rows[n] = per_block(
+            times[n] = per_block(
                 _step_seconds(self._stage, n, seconds), unrested, self._stage.blocks
             )
         self._say("done")
-        rates = [self._block_bytes / max(each - beside, each / 2) for each in rows[1]]
+        # Noise, or a tiny model: half is left for reading, so that both together are the block's.
+        beside = min(beside, statistics.median(times[1]) / 2)
+        rates = [self._block_bytes / max(each - beside, each / 2) for each in times[1]]
         base, row, context = self._workspace
         device = jax.devices()[0]
         own = device.platform != "cpu"
@@ -177,7 +179,7 @@ class Probe:
             overhead_spread_us=_spread([s * 1e6 for s in overhead]),
             flops=_median(flops),
             flops_spread=_spread(flops),
-            rows_ns={n: _median([s * 1e9 for s in each]) for n, each in rows.items()},
+            rows_ns={n: _median([s * 1e9 for s in each]) for n, each in times.items()},
             block_ns=round(1e9 * beside),
             runtime_bytes=self._runtime_bytes,
             workspace_base=base,

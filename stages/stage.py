@@ -21,6 +21,7 @@ from stages.compile import abstract, abstracts, compiled
 from stages.config import Kept, Qwen3Config
 from stages.formats import Shape
 from stages.functions import Functions
+from stages.kernels import MOST_ROWS
 from stages.sampling import Sampling
 from stages.weights import Loader
 
@@ -36,7 +37,13 @@ Progress = Callable[[str, int, int], None]
 
 
 def decode_buckets(rows: int) -> list[int]:
-    """Numbers of rows that a step is compiled for: powers of two, and all rows."""
+    """Numbers of rows that a step is compiled for: powers of two, and all rows.
+
+    On CPU a step of more than the kernels' MOST_ROWS is made in pieces: more rows at once save
+    nothing there, and the bits stay the same.
+    """
+    if jax.default_backend() == "cpu":
+        rows = min(rows, MOST_ROWS)
     return [*(b for b in (1 << i for i in range(rows.bit_length())) if b < rows), rows]
 
 
@@ -184,9 +191,12 @@ class Stage:
         positions int32 [b] with -1 for an absent row, x [b, hidden], index i is row i of the group;
         b is at most `rows`. Returns [b, hidden]; absent rows hold nothing of meaning.
         """
-        present, rows, at = self._packed(positions)
-        y = self._advance(self._decode[len(rows)], _taken(x, present, len(rows)), at, group, rows)
-        return _put(y, present, len(x))
+        y = np.zeros((len(x), self.hidden), self.wire_dtype)
+        for present, rows, at in self._pieces(positions):
+            taken = _taken(x, present, len(rows))
+            found = self._advance(self._decode[len(rows)], taken, at, group, rows)
+            y[present] = np.asarray(found)[: present.size]
+        return y
 
     def step(
         self, group: int, positions: Array, x: Array, sampling: Sampling
@@ -194,15 +204,19 @@ class Stage:
         """On the head: draw the token for each position from the last block's x [b, hidden] of the
         position before, and take it through the own blocks. Returns (int32 [b], [b, hidden]).
         """
-        present, rows, at = self._packed(positions)
-        tokens, y = self._sample[len(rows)](
-            self._head,
-            _taken(x, present, len(rows)),
-            at,
-            Sampling(*(_taken(np.asarray(a), present, len(rows)) for a in sampling)),
-        )
-        y = self._advance(self._decode[len(rows)], y, at, group, rows)
-        return _put(tokens, present, len(x)), _put(y, present, len(x))
+        tokens = np.zeros(len(x), np.int32)
+        y = np.zeros((len(x), self.hidden), self.wire_dtype)
+        for present, rows, at in self._pieces(positions):
+            drawn, entered = self._sample[len(rows)](
+                self._head,
+                _taken(x, present, len(rows)),
+                at,
+                Sampling(*(_taken(np.asarray(a), present, len(rows)) for a in sampling)),
+            )
+            found = self._advance(self._decode[len(rows)], entered, at, group, rows)
+            tokens[present] = np.asarray(drawn)[: present.size]
+            y[present] = np.asarray(found)[: present.size]
+        return tokens, y
 
     def copy(self, source: tuple[int, int], target: tuple[int, int], length: int) -> None:
         """Positions 0 to length - 1 of a slot (group, row) into another, whatever else is there."""
@@ -215,19 +229,22 @@ class Stage:
         """On the head: float32 [b, vocab] of the last block's x [b, hidden]."""
         return np.asarray(self._logits(self._head, x))
 
-    def _packed(self, positions: Array) -> tuple[Array, list[int], Array]:
-        """Which rows are present, the rows of a step's bucket, those first, and the position of
-        each: -1 where an absent row fills the bucket. What a step costs goes by their number."""
+    def _pieces(self, positions: Array) -> Iterator[tuple[Array, list[int], Array]]:
+        """Which rows are present, so many at a time as one call takes; the rows of a step's bucket,
+        those first; and the position of each: -1 where another row fills the bucket. What a step
+        costs goes by the number of present rows."""
         if len(positions) > self.rows or positions.max(initial=-1) >= self.context:
             raise ValueError(
                 f"positions {positions.tolist()} with {self.rows} rows and context {self.context}"
             )
-        present = np.flatnonzero(positions >= 0)
-        bucket = next(b for b in self._decode if present.size <= b)
-        absent = np.setdiff1d(np.arange(self.rows), present)[: bucket - present.size]
-        at = np.full(bucket, -1, np.int32)
-        at[: present.size] = positions[present]
-        return present, [*present.tolist(), *absent.tolist()], at
+        every, most = np.flatnonzero(positions >= 0), max(self._decode)
+        for start in range(0, every.size, most):
+            present = every[start : start + most]
+            bucket = next(b for b in self._decode if present.size <= b)
+            others = np.setdiff1d(np.arange(self.rows), present)[: bucket - present.size]
+            at = np.full(bucket, -1, np.int32)
+            at[: present.size] = positions[present]
+            yield present, [*present.tolist(), *others.tolist()], at
 
     def _advance(self, run: Any, x: Any, at: Any, group: int, rows: Sequence[int]) -> jax.Array:
         """Take x through the blocks, with the slots of these rows of a group."""
@@ -316,12 +333,4 @@ def _taken(x: Array, present: Array, n: int) -> Array:
     """The present rows of x, and zeros up to n."""
     y = np.zeros((n, *x.shape[1:]), x.dtype)
     y[: present.size] = x[present]
-    return y
-
-
-def _put(x: Any, present: Array, n: int) -> Array:
-    """The reverse: the first rows of x as the present ones of n."""
-    found = np.asarray(x)
-    y = np.zeros((n, *found.shape[1:]), found.dtype)
-    y[present] = found[: present.size]
     return y

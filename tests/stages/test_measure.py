@@ -34,11 +34,19 @@ def test_measures_the_shapes_of_a_small_model(
         assert value is None or not isinstance(value, int) or value >= 0
     assert 1e6 < found.bandwidth < 1e14  # bytes a second, of a toaster and of no machine
     assert 1e6 < found.flops < 1e16
+    assert 0 <= found.block_ns <= found.rows_ns[1] / 2 + 1
     assert 2**20 < found.runtime_bytes < psutil.virtual_memory().total
     assert found.workspace_base > 0
     assert found.workspace_row >= 4 * CONFIG.vocab  # a row's logits at least
     assert [done for _, done, _ in told] == list(range(len(told)))
     assert told[-1][1] == told[-1][2]
+
+
+def test_a_block_is_reading_and_what_it_takes_beside(found: Measured) -> None:
+    """The plan's price of a block is what was measured, however little of a tiny one is reading."""
+    size = CONFIG.block_weights * CONFIG.itemsize
+    said = found.block_ns + 1e9 * size / found.bandwidth
+    assert said == pytest.approx(found.rows_ns[1], rel=0.02)
 
 
 def test_a_blocks_time_is_free_of_the_calls_overhead() -> None:

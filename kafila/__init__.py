@@ -2,5 +2,5 @@
 
 __version__ = "0.1.0"
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of everything members say to each other; unequal versions refuse each other."""

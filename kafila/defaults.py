@@ -71,6 +71,10 @@ DIAL_TIMEOUT: Final = 10.0
 EDGE_TIMEOUT: Final = 30.0
 """For an edge between two members that were introduced; their clocks and starts may differ."""
 
+EDGE_TRIALS: Final = 4
+"""Handshakes that may each turn out to be the peer's: anybody on the way can send an Initial, and
+each costs this end a signature."""
+
 HANDSHAKE_TIMEOUT: Final = 8.0
 """From a QUIC handshake's first datagram to the proof accepted: three round trips and losses."""
 
@@ -426,8 +430,12 @@ REQUESTS_BURST: Final = 400.0
 """Control messages of one connection; a host answering MAX_MEMBERS joiners at once fits."""
 
 CLIENT_BYTES: Final = 4 << 20
-"""Bytes of messages on one connection, in all: a host of MAX_MEMBERS says a tenth of it. QUIC's
+"""Bytes of messages on one connection at first: a host of MAX_MEMBERS says a tenth of it. QUIC's
 windows grow with what was sent, so without an end to it they would have none."""
+
+CLIENT_BYTES_PER_HOUR: Final = 256 << 10
+"""So many more with every hour, for members that stay for weeks: one of MAX_MEMBERS that renews its
+grants and its record as often as it ever does says less."""
 
 IDLE_CLIENT: Final = 10 * 60.0
 """A connection that has asked for nothing by then is closed; a host measures before it opens."""

@@ -23,7 +23,7 @@ NOTE = TypeAdapter(Note)
 
 @given(st.text() | st.sampled_from(HARMFUL))
 def test_a_text_that_was_read_is_printable_and_short(text: str) -> None:
-    data = json.dumps({"v": 1, "text": text})
+    data = json.dumps({"v": 2, "text": text})
     if text.isprintable() and len(text) <= 300:
         assert decode_strictly(NOTE, data, 10_000).text == text
     else:
@@ -34,7 +34,7 @@ def test_a_text_that_was_read_is_printable_and_short(text: str) -> None:
 @given(st.dictionaries(st.text(max_size=400) | st.sampled_from(HARMFUL), st.text(max_size=20)))
 def test_a_complaint_quotes_nothing_harmful(fields: dict[str, str]) -> None:
     with pytest.raises(Malformed) as problem:
-        decode_strictly(NOTE, json.dumps({"v": 1, **fields, "more": 1}), 100_000)
+        decode_strictly(NOTE, json.dumps({"v": 2, **fields, "more": 1}), 100_000)
     assert str(problem.value).isprintable()
     assert len(str(problem.value)) <= 150
 
@@ -50,7 +50,7 @@ def test_another_version_comes_before_any_other_complaint() -> None:
 def test_a_welcome_shows_nothing_harmful(field: str, text: str) -> None:
     """The model's name is shown to the member that measures it."""
     manifest = MANIFEST.model_dump() | {field: text}
-    welcome = {"v": 1, "kind": "welcome", "host": "hanna", "members": 2, "manifest": manifest}
+    welcome = {"v": 2, "kind": "welcome", "host": "hanna", "members": 2, "manifest": manifest}
     with pytest.raises(Malformed, match="manifest"):
         say.decode_plain(json.dumps(welcome).encode())
     good = welcome | {"manifest": MANIFEST.model_dump()}
@@ -62,10 +62,10 @@ def test_a_welcome_shows_nothing_harmful(field: str, text: str) -> None:
 def test_a_report_shows_nothing_harmful(field: str, text: str) -> None:
     made = json.loads(report("anna", bytes(32)).model_dump_json()) | {field: text}
     with pytest.raises(Malformed, match="report"):
-        say.decode_plain(json.dumps({"v": 1, "kind": "measured", "report": made}).encode())
+        say.decode_plain(json.dumps({"v": 2, "kind": "measured", "report": made}).encode())
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a\n", "\x1b[31m", "x" * 64])
 def test_a_member_has_a_name_that_is_one(name: str) -> None:
     with pytest.raises(Malformed):
-        say.decode_plain(json.dumps({"v": 1, "kind": "hello", "name": name}).encode())
+        say.decode_plain(json.dumps({"v": 2, "kind": "hello", "name": name}).encode())

@@ -44,7 +44,7 @@ def test_digest_is_the_same_on_every_machine() -> None:
     assert read(PLANFILES / "lan-qwen3-8b.yaml").digest.hex() == DIGEST
 
 
-DIGEST = "1e02169333d6567f8a7fbf6c8345f23402e735166da30fee388b2925cee56c32"
+DIGEST = "16805f556d80c9dfa872d08a9f5840b9c82c95412f41653fc2135526135c5ae8"
 
 
 def test_how_to_punch_is_written_only_where_it_was_asked_for() -> None:

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,7 +35,8 @@ Examples:
     "--stun",
     multiple=True,
     metavar="HOST[:PORT]",
-    help="A STUN server at another address; needed to tell two kinds of mapping apart.",
+    help="A STUN server at another address (port 3478 unless given), to tell two kinds of mapping "
+    "apart; needed where the rendezvous suggests none. Repeatable.",
 )
 @click.option("--home", type=click.Path(), default=defaults.HOME, show_default=True, help="Keys.")
 @click.option(
@@ -47,8 +50,8 @@ Examples:
 def netcheck(rendezvous: str, stun: tuple[str, ...], home: str, listen: str, as_json: bool) -> None:
     """Say how this machine can be reached, and which members directly.
 
-    Takes a second or two. Exit code 0: it was checked, whatever was found; 6: the rendezvous cannot
-    be reached at all.
+    Takes a second or two; docs/nat.md explains the words. Exit code 0: it was checked, whatever was
+    found; 6: the rendezvous cannot be reached at all.
     """
     from pathlib import Path
 
@@ -69,6 +72,7 @@ def netcheck(rendezvous: str, stun: tuple[str, ...], home: str, listen: str, as_
 async def _check(identity: "Identity", where: "Meeting") -> dict[str, Any]:
     """Everything that is printed, as JSON has it."""
     from kafila.errors import NetworkProblem
+    from kafila.net.udp import is_ipv6
     from kafila.session.probing import meeting
     from kafila.session.timing import measure_rtt
 
@@ -84,6 +88,7 @@ async def _check(identity: "Identity", where: "Meeting") -> dict[str, Any]:
                 "rtt_spread_us": timed[1],
                 "datagram_bytes": size,
                 "tcp": net.tunnelled,
+                "ipv6": is_ipv6(client.address[0]),
             }
         }
 
@@ -117,25 +122,30 @@ def _found(net: "Netcheck") -> dict[str, Any]:
 def _text(found: dict[str, Any]) -> str:
     """The same for a person."""
     nat = found["nat"]
-    lines = [("UDP", f"IPv4 {_yes(found['udp'])}, IPv6 {_yes(nat['ipv6'])}")]
+    ipv4 = "not asked" if _only_ipv6(found) else _yes(found["udp"])
+    lines = [("UDP", f"IPv4 {ipv4}, IPv6 {_yes(nat['ipv6'])}")]
     if found["udp"]:
         lines += [
             ("address", _address(found)),
             ("mapping", nat["mapping"]),
-            ("filtering", nat["filtering"]),
+            ("filtering", _filtering(nat["filtering"])),
         ]
     lines.append(("class", found["class"]))
     lines.append(("rendezvous", _rendezvous(found["rendezvous"])))
     lines += [("note", note) for note in _notes(found)]
     shown = [f"{name:<12}{words}" for name, words in lines]
-    shown += ["", "reached from here, a member behind a NAT with"]
-    for reach in found["reaches"]:
-        kind = "no UDP"
-        if not reach["blocked"]:
-            kind = f"{reach['mapping']} mapping, {reach['filtering']} filtering"
-        relayed = f"through the relay: {reach['why']}"
-        shown += [f"  {kind}", f"      {'directly' if reach['path'] == 'direct' else relayed}"]
+    shown += ["", "this machine reaches, by the other member's NAT"]
+    outcome = itemgetter("path", "why")
+    for (path, why), alike in groupby(found["reaches"], outcome):
+        shown.append("  directly" if path == "direct" else f"  through the relay ({why})")
+        shown += [f"      {_kind(reach)}" for reach in alike]
     return "\n".join(shown)
+
+
+def _kind(reach: dict[str, Any]) -> str:
+    if reach["blocked"]:
+        return "UDP blocked"
+    return f"{reach['mapping']} mapping, {reach['filtering']} filtering"
 
 
 def _address(found: dict[str, Any]) -> str:
@@ -144,6 +154,11 @@ def _address(found: dict[str, Any]) -> str:
         return f"{public}, this machine's own: no NAT"
     ports = "keeps" if found["ports_kept"] else "changes"
     return f"{public}, of a NAT that {ports} port numbers"
+
+
+def _filtering(found: str) -> str:
+    """Alone, one cannot tell it from none: that takes a stranger."""
+    return f"{found}, or none" if found == "address-dependent" else found
 
 
 def _rendezvous(at: dict[str, Any]) -> str:
@@ -160,6 +175,11 @@ def _notes(found: dict[str, Any]) -> list[str]:
     nat, notes = found["nat"], []
     if nat["blocked"]:
         notes.append("UDP is blocked: every edge of this machine goes through the relay, over TCP")
+    elif _only_ipv6(found):
+        notes.append(
+            "the rendezvous was reached over IPv6, which no NAT translates: name its IPv4 address "
+            "to know what is in the way of IPv4"
+        )
     elif not found["udp"]:
         notes.append("no server answered; check again")
     elif nat["mapping"] == "unknown":
@@ -175,6 +195,11 @@ def _notes(found: dict[str, Any]) -> list[str]:
             "the rendezvous is in this machine's own network: the way to members outside is unknown"
         )
     return notes
+
+
+def _only_ipv6(found: dict[str, Any]) -> bool:
+    """Whether IPv4 was not asked about."""
+    return bool(found["rendezvous"]["ipv6"]) and not found["udp"] and not found["nat"]["blocked"]
 
 
 def _yes(works: bool) -> str:

@@ -151,7 +151,9 @@ async def _serve(
         where = server.node.local_candidates()[0]
         click.echo(f"rendezvous {format_address(where)} key {server.key.hex()}")
         if server.address[0] != where[0]:
-            _log(f"listening on port {where[1]} (UDP and TCP) of every address of this machine")
+            second = server.second[server.node.udp].address[1]
+            ports = f"{where[1]} (UDP and TCP) and {second} (UDP)"
+            _log(f"listening on ports {ports} of every address of this machine")
         if metrics is not None:
             _log(f"metrics at http://{format_address(metrics.address)}/metrics")
         if rules.allowed is not None:

@@ -115,6 +115,8 @@ async def _check(
             shown.say(f"warning: {worse}")
         if broken := verify.broken(found):
             raise NetworkProblem(broken)
+        if found and not worse:
+            shown.say("every edge of this member is as planned or better")
 
 
 async def _serve(

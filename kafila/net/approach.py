@@ -41,6 +41,9 @@ class Approach:
         self.terms = terms
         self.checks = checks
         self.edge: Edge | None = None
+        """A client's from its first datagram; a server's once the peer has proven its key."""
+        self.trials: dict[Edge, frozenset[bytes]] = {}
+        """A server's ends for those who may be the peer, each with its connection ids."""
         self.sent = {"direct": 0, "relayed": 0}
         self.received = {"direct": 0, "relayed": 0}
         self._loop = asyncio.get_running_loop()
@@ -52,6 +55,7 @@ class Approach:
         self._used: Path | None = None
         self._size = 0
         self._doubted: Address | None = None
+        self._refused: IdentityProblem | None = None
         self._busy_until = 0.0
         self._refreshed_at = 0.0
         self._present = False
@@ -84,7 +88,7 @@ class Approach:
         if path is not self._used:
             self._act(self.checks.over(path, now))
         path.heard_at = now
-        known = path.checked or path.kind == "relayed" or (self.edge is not None and path.met)
+        known = path.checked or path.kind == "relayed" or (bool(self._edges) and path.met)
         if not known:
             return None
         self.received[path.kind] += size
@@ -122,7 +126,12 @@ class Approach:
         if self.opened.done():
             return
         if problem is None:
+            self.edge = edge
+            self._dismiss()
             self.opened.set_result(edge)
+        elif not self.client:  # whoever it was: the peer may come yet
+            if isinstance(problem, IdentityProblem):
+                self._refused = problem
         elif deaf and not self._closed:  # the peer is not there yet: call it again
             edge.mute()
             self.edge = None
@@ -139,6 +148,8 @@ class Approach:
 
     def failure(self, timeout: float) -> KafilaError:
         """Say why there is no edge after `timeout` seconds."""
+        if self._refused is not None:
+            return self._refused
         name = self.peer.name
         relay = next((path for path in self.checks.paths if path.kind == "relayed"), None)
         used = self.checks.used
@@ -169,6 +180,7 @@ class Approach:
         if self._timer is not None:
             self._timer.cancel()
         self._sockets.close()
+        self._dismiss()
         waiting = self.opened if self.usable.done() else self.usable
         if not waiting.done():
             waiting.set_exception(NetworkProblem(f"the edge to {self.peer.name} was given up."))
@@ -178,7 +190,20 @@ class Approach:
         forsake(self.usable)
         forsake(self.opened)
 
+    def _dismiss(self) -> None:
+        """End what came to nothing, in silence."""
+        for trial in list(self.trials):
+            if trial is not self.edge:
+                trial.mute()
+                trial.abort("")
+        self.trials.clear()
+
     # --- doing what the machine says ---------------------------------------------------------
+
+    @property
+    def _edges(self) -> list[Edge]:
+        """What may have datagrams on their way."""
+        return list(self.trials) if self.edge is None else [self.edge]
 
     def _poll(self) -> None:
         self._timer = None
@@ -234,15 +259,14 @@ class Approach:
         if self._carrying and not self.usable.done():
             self.usable.set_result(None)
         size, self._size = self._size, self.size
-        if self.edge is None:
-            return
         added = [path for path in self._carrying if path not in before]
-        if added:
-            self.edge.moved(self._size, added[-1].rtt_us, now)
-        elif size != self._size:
-            self.edge.resized(self._size)
-        if used is not self._used and self._used is not None:
-            self.edge.told(self._used)
+        for edge in self._edges:
+            if added:
+                edge.moved(self._size, added[-1].rtt_us, now)
+            elif size != self._size:
+                edge.resized(self._size)
+            if used is not self._used and self._used is not None:
+                edge.told(self._used)
 
     def _greet(self, now: float) -> None:
         """The peer came later than our first datagram, which it has missed then; and the relay may

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kafila.address import Address
-from kafila.defaults import CLOSE_TIMEOUT, EDGE_WINDOW
+from kafila.defaults import CLOSE_TIMEOUT, EDGE_TRIALS, EDGE_WINDOW
 from kafila.errors import IdentityProblem, NetworkProblem
 from kafila.net.approach import Approach
 from kafila.net.carrier import Carrier
@@ -18,7 +18,7 @@ from kafila.net.handshake import ClientHandshake, ServerHandshake, Terms
 from kafila.net.identity import Identity
 from kafila.net.paths import PathChecks
 from kafila.net.punching import ORDINARY, Punch
-from kafila.net.quic import Engine, Quic, destination
+from kafila.net.quic import Destination, Engine, Quic, destination
 from kafila.net.relay import Relayed
 from kafila.net.udp import Udp
 
@@ -85,20 +85,7 @@ class Approaches:
         if path is None:
             return None
         if approach.edge is None and not approach.client:
-            to = destination(datagram)
-            if not to.opens or approach.opened.done():
-                return None
-            quic = self._engine.accept(
-                to.cid,
-                first=to.cid,
-                alpns=[EDGE_ALPN],
-                size=approach.size,
-                window=EDGE_WINDOW,
-            )
-            handshake = ServerHandshake(
-                self._identity.key, approach.terms, approach.peer.key, self._node.nonce
-            )
-            approach.edge = self._edge(approach, quic, handshake)
+            return self._trial(approach, destination(datagram))
         return approach.edge
 
     def check(self, datagram: bytes, carrier: Carrier, source: Address) -> None:
@@ -113,6 +100,7 @@ class Approaches:
 
     def release(self, edge: Edge) -> None:
         """The edge's connection is over; so is its approach, unless that goes on with another."""
+        edge.approach.trials.pop(edge, None)
         if edge.approach.edge is edge:
             self.retire(edge.approach)
 
@@ -201,6 +189,30 @@ class Approaches:
         peer = approach.peer
         handshake = ClientHandshake(self._identity, peer.key, approach.terms, peer.nonce)
         return self._edge(approach, quic, handshake)
+
+    def _trial(self, approach: Approach, to: Destination) -> Edge | None:
+        """Return the server's end that a datagram is for, a new one if it may open one.
+
+        Whoever is on the way can send an Initial too: a few are heard out side by side.
+        """
+        for edge, cids in approach.trials.items():
+            if to.cid in cids:
+                return edge
+        if not to.opens or approach.opened.done() or len(approach.trials) == EDGE_TRIALS:
+            return None
+        quic = self._engine.accept(
+            to.cid,
+            first=to.cid,
+            alpns=[EDGE_ALPN],
+            size=approach.size,
+            window=EDGE_WINDOW,
+        )
+        handshake = ServerHandshake(
+            self._identity.key, approach.terms, approach.peer.key, self._node.nonce
+        )
+        trial = self._edge(approach, quic, handshake)
+        approach.trials[trial] = frozenset(quic.cids)
+        return trial
 
     def _edge(
         self, approach: Approach, quic: Quic, handshake: ClientHandshake | ServerHandshake

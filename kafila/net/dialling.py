@@ -5,6 +5,7 @@ tried beside them, and the first answer of all decides.
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from kafila.address import Address, format_address
@@ -18,7 +19,7 @@ from kafila.net.identity import Identity
 from kafila.net.queries import Found, Queries
 from kafila.net.quic import Engine
 from kafila.net.sockets import Sockets
-from kafila.net.tunnel import open_tunnel
+from kafila.net.tunnel import Tunnel, open_tunnel
 from kafila.net.udp import resolve
 from kafila.words import short
 
@@ -53,6 +54,7 @@ class Dial:
         self._idle_timeout = idle_timeout
         self._label = format_address(address)
         self._doubt = _UDP
+        self._opened: list[Tunnel] = []
 
     async def connection(self, server_key: bytes | None, timeout: float) -> Connection:
         """See `Node.dial`."""
@@ -117,25 +119,28 @@ class Dial:
             for tunnel in self._sockets.tunnels.values()
             if on_the_wire(tunnel.address) in addresses
         ]
-        attempts: set[asyncio.Task[Found | None]] = {
+        attempts: list[asyncio.Task[Found | None]] = [
             asyncio.create_task(self._queries.first(places)),
             *(
                 asyncio.create_task(self._over_tcp(address, TUNNEL_AFTER + number * NEXT_ADDRESS))
                 for number, address in enumerate(addresses)
             ),
-        }
-        running = attempts
+        ]
+        running: Iterable[asyncio.Task[Found | None]] = attempts
         found: Found | None = None
         try:
             while found is None:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    found = found or task.result()
+                for task in attempts:  # UDP first, where both answer at once
+                    found = found or (task.result() if task in done else None)
             return found
         finally:
             for task in attempts:
                 task.cancel()
             await asyncio.gather(*attempts, return_exceptions=True)
+            for tunnel in self._opened:
+                if found is None or tunnel is not found.carrier:
+                    await tunnel.close()
 
     async def _over_tcp(self, address: Address, after: float) -> Found | None:
         """Open a tunnel after so many seconds and ask there; None: it cannot be had."""
@@ -146,14 +151,9 @@ class Dial:
             tunnel = await open_tunnel(self._sockets, address, self._address[0])
         except OSError:
             return None
+        self._opened.append(tunnel)
         self._doubt = _SOMETHING
-        found: Found | None = None
-        try:
-            found = await self._queries.first([(tunnel, tunnel.address)])
-            return found
-        finally:
-            if found is None:
-                await tunnel.close()
+        return await self._queries.first([(tunnel, tunnel.address)])
 
 
 _UDP: Final = "does UDP reach it?"

@@ -14,13 +14,13 @@ class Bucket:
     level: float
     filled: float
 
-    def take(self, now: float) -> bool:
-        """Take a token; False: there is none."""
+    def take(self, now: float, tokens: float = 1) -> bool:
+        """Take a token, or several; False: there are not as many."""
         self.level = min(self.burst, self.level + (now - self.filled) * self.rate)
         self.filled = now
-        if self.level < 1:
+        if self.level < tokens:
             return False
-        self.level -= 1
+        self.level -= tokens
         return True
 
 

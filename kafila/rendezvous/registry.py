@@ -47,9 +47,9 @@ class _Client:
     address: str  # what limits count of its host
     since: float
     requests: Bucket
+    allowance: Bucket  # of bytes
     admitted: bool
     role: str | None = None  # "host", "joiner" or "member", once it has asked for something
-    said: int = 0  # bytes, in all
     early: bytes | None = None  # its first message, if that came while its key was in doubt
 
 
@@ -106,6 +106,7 @@ class Registry:
             site(host),
             now,
             Bucket(d.REQUESTS_PER_SECOND, d.REQUESTS_BURST, d.REQUESTS_BURST, now),
+            Bucket(d.CLIENT_BYTES_PER_HOUR / 3600, d.CLIENT_BYTES, d.CLIENT_BYTES, now),
             admitted=self._allowed is None or key in self._allowed.keys,
         )
         crowd = sum(other.address == client.address for other in self._clients.values())
@@ -128,8 +129,7 @@ class Registry:
             return []
         if not client.requests.take(now):
             return self._expel(client, "busy", "too many messages", now)
-        client.said += len(data)
-        if client.said > d.CLIENT_BYTES:
+        if not client.allowance.take(now, len(data)):
             return self._expel(client, "busy", "too much was sent on one connection", now)
         contest = self._contests.get(client.key)
         if contest is not None and contest.newcomer is client:
@@ -278,8 +278,9 @@ def _copied(connection: int) -> list[Action]:
     return _refuse(
         connection,
         "copied",
-        "another process is connected with this machine's key: most likely its identity files "
-        "were copied, or two members share one --home; give each member its own",
+        "another process is connected with this machine's key: if this member runs already, end "
+        "that first; else most likely its identity files were copied, or two members share one "
+        "--home; give each member its own",
     )
 
 

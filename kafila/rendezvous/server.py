@@ -158,6 +158,9 @@ def _second(node: Node, port: int) -> dict[Udp, Udp]:
     opened: dict[Udp, Udp] = {}
     for udp in (node.udp, node.udp6):
         if udp is not None and udp not in opened:
-            opened[udp] = node.open_socket(ipv6=udp.ipv6, port=port)
+            try:
+                opened[udp] = node.open_socket(ipv6=udp.ipv6, port=port)
+            except NetworkProblem as problem:
+                raise NetworkProblem(f"the second port: {problem} See --second-port.") from problem
             port = opened[udp].address[1]
     return opened

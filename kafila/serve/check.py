@@ -30,7 +30,7 @@ async def check(
     listen: Address = ("0.0.0.0", 0),
 ) -> list[Verified]:
     """The edges of member `me` as they came up, once its neighbours have looked at them too."""
-    async with connected(plan, me, identity, view, listen, thorough=True) as outcomes:
+    async with connected(plan, me, identity, view, listen, thorough=True) as (outcomes, _):
         found = verify(plan, me, outcomes)
         edges = {other: each for other, each in outcomes.items() if isinstance(each, Edge)}
         serving = await _hold(plan, me, edges)

@@ -4,9 +4,9 @@ What `kafila serve` does before it loads a weight, and all that `--check` does. 
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NamedTuple
 
 from kafila.address import Address, parse_address
 from kafila.errors import NetworkProblem
@@ -19,6 +19,15 @@ from kafila.session.edges import Outcome, form_edges, part, settle
 from kafila.session.presence import Presence
 
 
+class Connected(NamedTuple):
+    """What a member has of the others."""
+
+    outcomes: dict[int, Outcome]
+    """What became of its edges, by ring index."""
+    keeping: asyncio.Future[None]
+    """Its place at the rendezvous is kept; done only by a fault of this program."""
+
+
 @asynccontextmanager
 async def connected(
     plan: PlanFile,
@@ -28,14 +37,14 @@ async def connected(
     listen: Address,
     *,
     thorough: bool = False,
-) -> AsyncIterator[dict[int, Outcome]]:
-    """What became of the edges of member `me`, by ring index; inside, they stay up.
+) -> AsyncIterator[Connected]:
+    """What became of the edges of member `me`; inside, they stay up.
 
     So does its place at the rendezvous, as far as there is one. A ring of one needs no network.
     `thorough` gives direct paths their moment even where none was planned.
     """
     if len(plan.ring) == 1:
-        yield {}
+        yield Connected({}, asyncio.get_running_loop().create_future())
         return
     session = plan.session
     if session.rendezvous is None:
@@ -58,7 +67,9 @@ async def connected(
         )
         stack.push_async_callback(presence.close)
         peers = await presence.meet()
-        stack.push_async_callback(_end, asyncio.create_task(presence.keep()))
+        keeping: asyncio.Future[None] = asyncio.create_task(presence.keep())
+        keeping.add_done_callback(_report)
+        stack.push_async_callback(_end, keeping)
         outcomes = await form_edges(
             node, plan, me, peers, relays=presence.relays, servers=presence.servers
         )
@@ -66,10 +77,16 @@ async def connected(
         edges = {other: each for other, each in outcomes.items() if isinstance(each, Edge)}
         presence.attend(edges)
         await settle(plan, me, edges, thorough=thorough)
-        yield outcomes
+        yield Connected(outcomes, keeping)
 
 
-async def _end(keeping: asyncio.Task[None]) -> None:
+def _report(keeping: asyncio.Future[None]) -> None:
+    if not keeping.cancelled():
+        keeping.get_loop().call_exception_handler(
+            {"message": "the place at the rendezvous is not kept", "exception": keeping.exception()}
+        )
+
+
+async def _end(keeping: asyncio.Future[None]) -> None:
     keeping.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await keeping
+    await asyncio.wait([keeping])

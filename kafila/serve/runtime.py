@@ -52,7 +52,9 @@ async def serve(
     which names them.
     """
     async with AsyncExitStack() as stack:
-        outcomes = await stack.enter_async_context(connected(plan, me, identity, view, listen))
+        outcomes, keeping = await stack.enter_async_context(
+            connected(plan, me, identity, view, listen)
+        )
         found = verify(plan, me, outcomes)
         verified(found)
         edges = await _usable(outcomes, found, view)
@@ -64,10 +66,11 @@ async def serve(
         stack.callback(_account, watch, view)
         run = asyncio.ensure_future(_run(plan, ring, compute, watch, open_stage, api, view))
         try:
-            over: set[asyncio.Future[Any]] = {run, ring.failed}
+            over: set[asyncio.Future[Any]] = {run, ring.failed, keeping}
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
             if not ring.failed.done():
-                ring.fail(as_problem(run.exception() or KafilaError("it ended early")))
+                ended = run if run.done() else keeping
+                ring.fail(as_problem(ended.exception() or KafilaError("it ended early")))
             raise ring.failed.result()
         except asyncio.CancelledError:
             ring.fail(NetworkProblem("this member was stopped"))

@@ -11,15 +11,19 @@ from tools.natlab.lab import Lab
 pytestmark = pytest.mark.netns
 
 
-@pytest.fixture
-def found(lab: Callable[..., Lab]) -> Callable[[nats.Nat], dict[str, object]]:
-    """What it finds behind a home's NAT that keeps everything open and a carrier's NAT."""
+Find = Callable[..., dict[str, object]]
 
-    def run(carrier: nats.Nat) -> dict[str, object]:
+
+@pytest.fixture
+def found(lab: Callable[..., Lab]) -> Find:
+    """What it finds behind a carrier's NAT, and a home's before it that keeps everything open."""
+
+    def run(carrier: nats.Nat, *, home: bool = True) -> dict[str, object]:
         scene = lab(0.01)
         at = scene.start_servers(scene.rendezvous())
         above = scene.router("carrier", carrier, carrier=True)
-        host = scene.host("host", scene.router("home", nats.EIF, behind=above))
+        router = scene.router("home", nats.EIF, behind=above) if home else above
+        host = scene.host("host", router)
         words = ("-m", "kafila", "netcheck", "--rendezvous", at, "--home", "host", "--json")
         scene.start(host, "netcheck", *words)
         answer = json.loads(scene.processes.finish("netcheck", 60.0))
@@ -29,9 +33,7 @@ def found(lab: Callable[..., Lab]) -> Callable[[nats.Nat], dict[str, object]]:
     return run
 
 
-def test_two_nats_are_told_as_one_behaviour(
-    found: Callable[[nats.Nat], dict[str, object]],
-) -> None:
+def test_two_nats_are_told_as_one_behaviour(found: Find) -> None:
     said = found(nats.ADM)
     nat = said["nat"]
     assert isinstance(nat, dict)
@@ -40,7 +42,12 @@ def test_two_nats_are_told_as_one_behaviour(
     assert (said["class"], said["udp"], said["translated"]) == ("restrictive", True, True)
 
 
-def test_blocked_udp_is_told(found: Callable[[nats.Nat], dict[str, object]]) -> None:
+def test_a_carriers_customer_is_told(found: Find) -> None:
+    said = found(nats.APDF, home=False)
+    assert (said["carrier_grade"], said["translated"]) == (True, True)
+
+
+def test_blocked_udp_is_told(found: Find) -> None:
     said = found(nats.Nat("EI", "APD", udp_blocked=True))
     nat = said["nat"]
     assert isinstance(nat, dict)

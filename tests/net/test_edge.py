@@ -188,8 +188,8 @@ async def test_another_protocol_version_is_refused_at_both_ends(node: Open) -> N
     anna, bert = await node("anna"), await node("bert")
     anna.protocol = 3
     problems = await refusals(join(anna, bert))
-    assert "bert speaks protocol 1 and this Kafila protocol 3" in str(problems[0])
-    assert "anna speaks protocol 3 and this Kafila protocol 1" in str(problems[1])
+    assert "bert speaks protocol 2 and this Kafila protocol 3" in str(problems[0])
+    assert "anna speaks protocol 3 and this Kafila protocol 2" in str(problems[1])
 
 
 async def test_an_unpinned_member_is_refused_at_both_ends(node: Open, identity: Make) -> None:

@@ -227,7 +227,7 @@ async def test_another_protocol_version_is_refused(node: Open) -> None:
     server, client = await node("server"), await node("client")
     server.listen(ALPN, echo)
     client.protocol = 7
-    with pytest.raises(IdentityProblem, match="speaks protocol 1 and this Kafila protocol 7"):
+    with pytest.raises(IdentityProblem, match="speaks protocol 2 and this Kafila protocol 7"):
         await client.dial(server.address, alpn=ALPN)
 
 

@@ -5,16 +5,17 @@ import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafila.address import Address
 from kafila.defaults import MAX_DATAGRAM, MESSAGE_LIMIT, TUNNEL_BUFFER
 from kafila.errors import IdentityProblem, NetworkProblem
 from kafila.net import dialling, tunnel
-from kafila.net.carrier import on_the_wire, tunnelled
+from kafila.net.carrier import Carrier, on_the_wire, tunnelled
 from kafila.net.connection import Connection
 from kafila.net.identity import Identity
 from kafila.net.node import Node
@@ -132,6 +133,27 @@ async def test_udp_that_answers_late_still_wins(
     with socket.create_server(server.address) as silent:  # takes connections, says nothing
         assert not (await client.dial(server.address, alpn=ALPN)).tunnelled
         silent.setblocking(False)
+    assert not client._sockets.tunnels
+
+
+async def test_of_two_answers_at_once_that_over_udp_is_kept(
+    node: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialling, "TUNNEL_AFTER", 0.0)
+    server, _ = await rendezvous(node)
+    client = await node("client")
+    take, held = client._sockets.take, dict[type, tuple[Carrier, list[tuple[bytes, Address]]]]()
+
+    def hold(carrier: Carrier, datagrams: Iterable[tuple[bytes, Address]]) -> None:
+        held.setdefault(type(carrier), (carrier, list(datagrams)))
+        if len(held) == 2:
+            client._sockets.take = take
+            for each in held.values():
+                take(*each)
+
+    client._sockets.take = hold
+    assert not (await client.dial(server.address, alpn=ALPN)).tunnelled
+    assert len(held) == 2
     assert not client._sockets.tunnels
 
 

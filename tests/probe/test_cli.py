@@ -15,8 +15,8 @@ from tests.rendezvous.test_cli import listening, process
 DIRECT = ["direct"] * 5 + ["relayed"]
 
 
-def netcheck(home: Path, port: int, *more: str) -> "subprocess.CompletedProcess[str]":
-    words = ["netcheck", "--rendezvous", f"127.0.0.1:{port}", "--listen", "127.0.0.1:0"]
+def netcheck(home: Path, rendezvous: str, *more: str) -> "subprocess.CompletedProcess[str]":
+    words = ["netcheck", "--rendezvous", rendezvous, "--listen", "127.0.0.1:0"]
     return subprocess.run(
         [sys.executable, "-m", "kafila", *words, "--home", str(home), *more],
         capture_output=True,
@@ -28,8 +28,9 @@ def netcheck(home: Path, port: int, *more: str) -> "subprocess.CompletedProcess[
 def test_a_machine_without_a_nat(tmp_path: Path) -> None:
     with process(tmp_path / "rendezvous") as running:
         port, _ = listening(running)
-        done = netcheck(tmp_path / "member", port, "--json", "--stun", f"127.0.0.1:{port}")
-        shown = netcheck(tmp_path / "member", port)
+        at = f"127.0.0.1:{port}"
+        done = netcheck(tmp_path / "member", at, "--json", "--stun", at)
+        shown = netcheck(tmp_path / "member", at)
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     nat = Nat.model_validate(found["nat"])
@@ -46,17 +47,29 @@ def test_a_machine_without_a_nat(tmp_path: Path) -> None:
     assert lines[0] == "UDP         IPv4 yes, IPv6 no"
     assert "address     127.0.0.1, this machine's own: no NAT" in lines
     assert "mapping     endpoint-independent" in lines
-    assert "  no UDP" in lines
-    assert "      through the relay: UDP is blocked at the other" in lines
+    assert "filtering   address-dependent, or none" in lines
+    assert lines[-2:] == ["  through the relay (UDP is blocked at the other)", "      UDP blocked"]
+
+
+def test_a_rendezvous_that_has_only_ipv6(tmp_path: Path) -> None:
+    """A NAT of IPv4 is not seen over it, which is no fault of the network."""
+    with process(tmp_path / "rendezvous", "[::1]:0") as running:
+        assert running.stdout is not None
+        at = running.stdout.readline().split()[1]
+        shown = netcheck(tmp_path / "member", at, "--listen", "[::1]:0")
+    assert shown.returncode == 0
+    lines = shown.stdout.splitlines()
+    assert lines[0] == "UDP         IPv4 not asked, IPv6 no"
+    assert any("name its IPv4 address" in line for line in lines)
 
 
 def test_no_rendezvous(tmp_path: Path) -> None:
-    with process(tmp_path / "rendezvous") as running:
-        port, _ = listening(running)
-    done = netcheck(tmp_path / "member", port)
+    """A name that leads nowhere is known at once."""
+    done = netcheck(tmp_path, "no.such.host.invalid")
     assert done.returncode == NetworkProblem.exit_code
     assert done.stdout == ""
-    assert "does not answer" in done.stderr
+    assert "no.such.host.invalid" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -92,6 +105,12 @@ def test_what_a_person_reads(change: dict[str, object], nat: dict[str, object], 
         "carrier_grade": False,
         "rendezvous_inside": False,
         "reaches": [],
-        "rendezvous": {"rtt_us": None, "rtt_spread_us": None, "datagram_bytes": None, "tcp": True},
+        "rendezvous": {
+            "rtt_us": None,
+            "rtt_spread_us": None,
+            "datagram_bytes": None,
+            "tcp": True,
+            "ipv6": False,
+        },
     }
     assert words in _text(found | change)

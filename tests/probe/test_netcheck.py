@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from kafila.address import Address
 from kafila.net.node import Node
+from kafila.net.reflecting import Answer, decode
 from kafila.net.udp import Udp
 from kafila.probe.netcheck import Netcheck
 from kafila.rendezvous.client import RendezvousClient
@@ -54,6 +56,37 @@ async def test_without_a_nat(members: Members) -> None:
     assert (nat.public, nat.blocked, verdict.translated) == ("127.0.0.2", False, False)
     assert not net.carrier_grade
     assert await net.largest_datagram() == 8900
+
+
+@pytest.mark.parametrize(
+    ("seen", "carriers"),
+    [
+        ("100.64.0.0", True),
+        ("100.127.255.255", True),
+        ("100.63.255.255", False),
+        ("100.128.0.0", False),
+    ],
+)
+async def test_seen_in_a_carriers_network(
+    members: Members, monkeypatch: pytest.MonkeyPatch, seen: str, carriers: bool
+) -> None:
+    """By a rendezvous that stands in it, as a neighbour's may."""
+    reflection = members.lan.rendezvous.registry.reflection
+    asked = reflection.asked
+
+    def inside(datagram: bytes, source: Address, now: float) -> list[tuple[int, bytes]]:
+        answers = []
+        for port, data in asked(datagram, source, now):
+            answer = decode(data)
+            assert isinstance(answer, Answer)
+            answers.append((port, replace(answer, observed=(seen, source[1])).encode()))
+        return answers
+
+    monkeypatch.setattr(reflection, "asked", inside)
+    net = await members.join()
+    await net.classify()
+    assert net.nat().public == seen
+    assert net.carrier_grade is carriers
 
 
 def acquainted(one: Netcheck, other: Netcheck) -> tuple[Helping, Helping]:

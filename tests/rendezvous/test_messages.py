@@ -80,7 +80,7 @@ def test_no_request_breaks_the_registry(values: list[dict[str, object]]) -> None
     registry = Registry(bytes(32), Relay(bytes(32)))
     registry.connected(1, bytes(32), "192.0.2.1", 0)
     for value in values:
-        registry.received(1, json.dumps({"v": 1, "kind": "open"} | value).encode(), 0)
+        registry.received(1, json.dumps({"v": 2, "kind": "open"} | value).encode(), 0)
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def test_notices_come_back_as_they_were(message: Notice) -> None:
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\u202eabc", "x" * 301])
 def test_words_for_a_person_are_printable_and_short(text: str) -> None:
-    data = json.dumps({"v": 1, "kind": "refused", "why": "busy", "text": text}).encode()
+    data = json.dumps({"v": 2, "kind": "refused", "why": "busy", "text": text}).encode()
     with pytest.raises(Malformed):
         decode_notice(data)
 
 
 @pytest.mark.parametrize("place", ["", "host:port", "2001:db8::1", "host:99999"])
 def test_a_stun_server_has_an_address(place: str) -> None:
-    reflector = {"v": 1, "kind": "reflector", "cookie": "0" * 32, "port": None, "stun": [place]}
+    reflector = {"v": 2, "kind": "reflector", "cookie": "0" * 32, "port": None, "stun": [place]}
     with pytest.raises(Malformed, match="not an address"):
         decode_notice(json.dumps(reflector).encode())
     for good in ("stun.example.net", "192.0.2.1:3478"):
@@ -134,4 +134,4 @@ def test_a_stun_server_has_an_address(place: str) -> None:
 @pytest.mark.parametrize("seconds", ["-1", "1000001", "1" + "0" * 5000])
 def test_a_time_can_be_shown(seconds: str) -> None:
     with pytest.raises(Malformed):
-        decode_notice(f'{{"v":1,"kind":"opened","number":1,"expires_s":{seconds}}}'.encode())
+        decode_notice(f'{{"v":2,"kind":"opened","number":1,"expires_s":{seconds}}}'.encode())

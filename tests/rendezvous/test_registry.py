@@ -269,6 +269,18 @@ def test_what_a_connection_may_say_in_all_is_bounded(world: World) -> None:
     assert "too much" in world.closed["anna"]
 
 
+def test_a_member_may_stay_for_weeks(world: World) -> None:
+    """The largest ring, the longest record, both said again as often as grants are renewed."""
+    names = [f"m{number}" for number in range(d.MAX_MEMBERS)]
+    record = "r" * d.RECORD_LIMIT
+    world.connect("m0")
+    for _ in range(int(28 * 24 * 3600 / (d.RELAY_GRANT_SECONDS / 2))):
+        assert [type(each) for each in ask(world, "m0", names[1:3], names)] == [Relays]
+        assert enter(world, "m0", record, names) == [Entered()]
+        world.now += d.RELAY_GRANT_SECONDS / 2
+    assert not world.closed
+
+
 def test_a_contested_newcomer_that_leaves_is_forgotten(world: World) -> None:
     world.connect("anna")
     world.connect("copy", "anna")
@@ -281,10 +293,10 @@ def test_a_contested_newcomer_that_leaves_is_forgotten(world: World) -> None:
     ("data", "why", "words"),
     [
         (b"not json", "malformed", "malformed message"),
-        (b'{"v":1,"kind":"open","members":3,"more":1}', "malformed", "more"),
-        (b'{"v":1,"kind":"open","members":1000}', "malformed", "members"),
-        (b'{"v":1,"kind":"open","members":"3"}', "malformed", "members"),
-        (b'{"v":1,"kind":"opened","number":3,"expires_s":1}', "malformed", "kind"),
+        (b'{"v":2,"kind":"open","members":3,"more":1}', "malformed", "more"),
+        (b'{"v":2,"kind":"open","members":1000}', "malformed", "members"),
+        (b'{"v":2,"kind":"open","members":"3"}', "malformed", "members"),
+        (b'{"v":2,"kind":"opened","number":3,"expires_s":1}', "malformed", "kind"),
         (b'{"v":7,"kind":"something new"}', "version", "this member 7"),
         (b"[" * 60000, "malformed", "malformed"),
         (b'"' + b"x" * d.MESSAGE_LIMIT + b'"', "malformed", "bytes where"),

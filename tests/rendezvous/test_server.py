@@ -218,13 +218,13 @@ async def test_a_wait_has_its_deadline(lan: Lan) -> None:
 async def test_a_rendezvous_that_talks_nonsense(lan: Lan) -> None:
     host = await lan.client("host")
     assert host.connection.on_message is not None
-    host.connection.on_message(CONTROL, b'{"v":1,"kind":"hm"}')
+    host.connection.on_message(CONTROL, b'{"v":2,"kind":"hm"}')
     with pytest.raises(NetworkProblem, match="malformed"):
         await host.receive(10)
     bert = await lan.client("bert")
     assert bert.connection.on_message is not None
-    bert.connection.on_message(CONTROL, b'{"v":2,"kind":"entered"}')
-    with pytest.raises(IdentityProblem, match="protocol 2"):
+    bert.connection.on_message(CONTROL, b'{"v":9,"kind":"entered"}')
+    with pytest.raises(IdentityProblem, match="protocol 9"):
         await bert.receive(10)
 
 

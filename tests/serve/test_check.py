@@ -80,6 +80,7 @@ def test_exit_status(
     assert (found["usable"], found["as_planned"]) == (status == 0, edge.as_planned)
     assert json.loads(Path("plan.anna.edges.json").read_text()) == found
     assert ("warning: 1 edge relayed" in err) is (edge is WORSE)
+    assert ("as planned or better" in err) is (edge not in (WORSE, NONE))
     assert ("kafila: no edge cleo -> anna" in err) is (edge is NONE)
 
 

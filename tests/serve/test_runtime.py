@@ -10,6 +10,7 @@ from kafila.defaults import PACE_STEPS
 from kafila.errors import CheckpointProblem, KafilaError, NetworkProblem
 from kafila.net.identity import Identity
 from kafila.serve.generation import Params
+from kafila.session.presence import Presence
 from tests.serve.members import NAMES, Fleet, Quiet, member, members
 from tests.serve.paced import Pace, PacedStage
 from tests.serve.rings import ask, until
@@ -75,6 +76,31 @@ async def test_a_member_that_cannot_load_tells_why(tmp_path: Path) -> None:
         ]
         codes = [error.exit_code for error in errors if isinstance(error, KafilaError)]
         assert codes == [6, 5, 6]
+
+
+async def test_a_fault_beside_the_ring_ends_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what keeps a member registered, while nothing else has to do with it."""
+    ready = asyncio.Event()
+
+    async def keep(_: Presence) -> None:
+        await ready.wait()
+        ready.clear()  # for one of them
+        raise RuntimeError("no such notice")
+
+    monkeypatch.setattr(Presence, "keep", keep)
+    async with members(tmp_path, 2) as fleet:
+        await fleet.head()
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: told.append(context["exception"])
+        )
+        ready.set()
+        errors = [str(error) for error in await fleet.errors()]
+    assert len(errors) == 2
+    assert all("it failed: RuntimeError: no such notice" in error for error in errors)
+    assert isinstance(told[0], RuntimeError)
 
 
 async def test_the_head_says_whom_it_waits_for(tmp_path: Path) -> None:

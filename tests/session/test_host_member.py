@@ -378,12 +378,12 @@ def test_a_rendezvous_that_swaps_a_key_gets_nobody_confirmed() -> None:
     [
         "",
         "no json",
-        '{"v":1,"kind":"exchange","message":"41"}',
+        '{"v":2,"kind":"exchange","message":"41"}',
         say.exchange(b"A" + b"\xff" * 32),
         say.exchange(b"B" + bytes(32)),
         say.confirm(b"x" * 32),
-        '{"v":1,"kind":"sealed","box":"AAAA"}',
-        '{"v":1,"kind":"sealed","box":"***"}',
+        '{"v":2,"kind":"sealed","box":"AAAA"}',
+        '{"v":2,"kind":"sealed","box":"***"}',
         '{"v":9,"kind":"exchange"}',
         "[" * 40000,
     ],
@@ -424,7 +424,7 @@ def test_a_member_of_another_version_is_told_both() -> None:
     world.joiners[1] = joiner
     world._do(world.host.arrived(1, key("x"), world.now))
     world.post(joiner, '{"v":9,"kind":"exchange"}')
-    assert "protocol 1, this member 9" in str(joiner.error)
+    assert "protocol 2, this member 9" in str(joiner.error)
 
 
 def test_host_and_member_help_each_other_while_it_measures() -> None:

@@ -315,3 +315,53 @@ async def test_the_relay_itself_is_nobodys_peer(
     await asyncio.gather(*(part(outcome.values()) for outcome in outcomes))
     assert not impostor.accepted
     assert isinstance(outcomes[victim][feigned], IdentityProblem)
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["one Initial", "a whole handshake"])
+async def test_who_comes_first_need_not_be_the_peer(
+    town: HostileTown, goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The relay has spoken to the edge's server, as its client, before the client does."""
+    made = town.plan(2)
+    nodes = [await town.node(member.name) for member in made.ring]
+    for node in nodes:
+        misplace(node, monkeypatch)
+    presences = [await town.presence(made, me, node=node) for me, node in enumerate(nodes)]
+    peers = await asyncio.gather(*(presence.meet(20) for presence in presences))
+    terms = EdgeTerms(PROTOCOL, bytes.fromhex(made.session.id), made.digest)
+    impostor = Impostor(town.identity("mallory"), peers[1][0], peers[0][1], terms)
+    loop = asyncio.get_running_loop()
+    spoken: list[bytes] = []
+
+    def forwards(datagram: bytes, end: End) -> Iterable[bytes]:
+        head, inside = datagram[:FRAME_HEAD], datagram[FRAME_HEAD:]
+        if end.source[1] == nodes[1].address[1]:
+            if inside[0] >= 64 and not spoken:
+                spoken.extend(impostor.speak(loop.time()))
+                yield from (head + each for each in spoken)
+        elif goes_on and spoken:
+            for answer in impostor.hear(inside, loop.time()):
+                town.rendezvous.node.udp.send(head + answer, nodes[1].address)
+        yield datagram
+
+    town.hostile.meddle(forwards)
+    outcomes = await asyncio.gather(
+        *(
+            form_edges(nodes[me], made, me, peers[me], relays=presences[me].relays, timeout=20)
+            for me in (0, 1)
+        )
+    )
+    there, back = outcomes[0][1], outcomes[1][0]
+    assert isinstance(there, Edge)
+    assert isinstance(back, Edge)
+    assert spoken
+    assert not impostor.accepted
+    assert back.peer_key.hex() == made.ring[0].key
+    home = asyncio.Event()
+    back.on_message = back.send
+    there.on_message = lambda _, echo: home.set() if echo == SECRET else None
+    there.send(1, SECRET)
+    async with asyncio.timeout(20):
+        await home.wait()
+    assert not back.approach.trials
+    await asyncio.gather(*(part(outcome.values()) for outcome in outcomes))

@@ -34,7 +34,7 @@ def introduced(made: Pair) -> bool:
 def test_the_measured_pairs(one: Both, loss: float) -> None:
     """All right; with loss at most one in a hundred predicted relayed that is direct."""
     said: Counter[tuple[bool, bool]] = Counter()
-    for other, seed in itertools.product(FIVE, range(8)):
+    for other, seed in itertools.product(FIVE, range(5)):
         made = pair(Network(loss=loss, jitter=0.03, seed=seed), single((one, other), seed))
         said[predicted(made), introduced(made)] += 1
     assert said[True, False] == 0, said

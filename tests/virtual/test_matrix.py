@@ -87,9 +87,9 @@ SKEWS = (-2.0, -0.1, -0.02, 0.0, 0.02, 0.1, 0.3, 2.0)
 @pytest.mark.parametrize("row", FIVE)
 def test_as_measured_on_kernels(row: Both, loss: float) -> None:
     """Whatever the skew and the delay, with and without inbound drop at either."""
-    seeds = itertools.count()
-    for column, skew, delay in itertools.product(FIVE, SKEWS, (0.005, 0.04, 0.15)):
-        seed = next(seeds)
+    delays = itertools.cycle((0.005, 0.04, 0.15))
+    for seed, (column, skew) in enumerate(itertools.product(FIVE, SKEWS)):
+        delay = next(delays)
         network = Network(delay=delay, jitter=delay / 4, loss=loss, seed=seed)
         drops = (seed % 2 == 0, seed % 4 < 2)
         made = pair(network, single((row, column), seed, drops=drops))
@@ -100,7 +100,7 @@ def test_as_measured_on_kernels(row: Both, loss: float) -> None:
 def test_no_skew_spoils_it(drops: tuple[bool, bool]) -> None:
     """A NAT that keeps an entry for what came unasked gives the way out another port: openers that
     die on the way, and the barrier, make any skew right."""
-    for step in range(-60, 61):
+    for step in range(-60, 61, 2):
         skew = step * step * step / 60**3 * 3.0
         network = Network(seed=step)
         made = pair(network, single(((EI, APD), (EI, APD)), step + 60, drops=drops))
@@ -147,7 +147,7 @@ def strictest(*behaviours: Behaviour) -> Behaviour:
 
 
 @given(st.data())
-@settings(max_examples=80, derandomize=True)
+@settings(max_examples=50, derandomize=True)
 def test_a_row_of_nats_is_the_strictest_of_them(data: st.DataObject) -> None:
     """A home's NAT behind a carrier's: as one that is the stricter in each respect."""
     sides: list[list[Nat]] = []
@@ -178,7 +178,7 @@ def test_a_row_of_nats_is_the_strictest_of_them(data: st.DataObject) -> None:
     st.tuples(st.booleans(), st.booleans()),
     st.integers(0, 1000),
 )
-@settings(max_examples=100, derandomize=True)
+@settings(max_examples=80, derandomize=True)
 def test_any_network(
     behaviours: tuple[Both, Both],
     loss: float,

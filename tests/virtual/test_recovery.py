@@ -95,7 +95,7 @@ def test_a_black_hole_in_one_direction(kinds: tuple[Both, Both], victim: str) ->
 
 @pytest.mark.parametrize("drop", [True, False])
 @pytest.mark.parametrize("which", [(0,), (1,), (0, 1)])
-@pytest.mark.parametrize("kinds", DIRECT)
+@pytest.mark.parametrize("kinds", DIRECT[::2])
 def test_a_nat_that_forgets_everything(
     kinds: tuple[Both, Both], which: tuple[int, ...], drop: bool
 ) -> None:
@@ -119,7 +119,7 @@ def test_mappings_that_end_however_much_they_are_used(kinds: tuple[Both, Both]) 
     made, _ = edge(kinds, absolute=60.0)
     network = made.network
     away = 0.0
-    for _ in range(2000):
+    for _ in range(1300):
         network.run(0.1)
         away += 0 if made.direct else 0.1
     for member in made.members:
@@ -161,7 +161,7 @@ def test_a_mapping_shorter_than_the_heartbeat(kinds: tuple[Both, Both]) -> None:
     for member in made.members:
         member.hush()
     network = made.network
-    for turn in range(20):
+    for turn in range(12):
         network.run(7.3)
         member = made.members[turn % 2]
         before = len(member.frames)
@@ -282,7 +282,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     st.booleans(),
     st.integers(0, 99),
 )
-@settings(max_examples=60, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=30, derandomize=True, phases=[Phase.generate])
 def test_any_row_of_faults(
     kinds: tuple[Both, Both], faults: list[tuple[Fault, float]], drop: bool, seed: int
 ) -> None:

@@ -36,12 +36,10 @@ RANGES = {"0.6B": (4, 14, 28), "1.7B": (2, 6, 14), "4B": (1, 4, 8)}
 
 CONTEXT = 2048
 
-POSITIONS = (16, 512, 1900)
-"""Tokens in each row's cache."""
+WORKS = ((1, 16), (1, 512), (1, 1900), (4, 512))
+"""Rows of a step and tokens in each one's cache."""
 
-ROWS = (1, 4)
-
-ROUNDS = 2
+ROUNDS = 3
 
 CELL_SECONDS = 0.2
 """Each stage at each context and number of rows is timed for so long in a round."""
@@ -145,9 +143,11 @@ def cells(size: str, standard: Probe) -> Iterator[Cell]:
     top = random.head(config)
     own = standard if Shapes.of(config) == Shapes.standard() else Probe(Shapes.of(config))
 
+    rows = sorted({rows for rows, _ in WORKS})
+
     def probed() -> tuple[Measured, Measured]:
-        found = own.measured(PROBE_SECONDS)
-        return found, found if own is standard else standard.measured(PROBE_SECONDS)
+        found = own.measured(PROBE_SECONDS, rows)
+        return found, found if own is standard else standard.measured(PROBE_SECONDS, rows)
 
     for blocks, head in product(RANGES[size], (False, True)):
         stage = Stage(
@@ -156,27 +156,26 @@ def cells(size: str, standard: Probe) -> Iterator[Cell]:
             top if head else None,
             context=CONTEXT,
             groups=1,
-            rows=max(ROWS),
+            rows=max(rows),
         )
-        works = list(product(ROWS, POSITIONS))
-        times: dict[tuple[int, int], list[tuple[float, float, float]]] = {w: [] for w in works}
+        times: dict[tuple[int, int], list[tuple[float, float, float]]] = {w: [] for w in WORKS}
         before = probed()
-        for rows, position in works * ROUNDS:
-            measured = 1e6 * rested_seconds(step_of(stage, head, position, rows))
+        for count, position in WORKS * ROUNDS:
+            measured = 1e6 * rested_seconds(step_of(stage, head, position, count))
             after = probed()
             own_us, standard_us = (
-                predicted_us(config, mean(a, b), blocks, head, position, rows)
+                predicted_us(config, mean(a, b), blocks, head, position, count)
                 for a, b in zip(before, after, strict=True)
             )
-            times[rows, position].append((measured, own_us, standard_us))
+            times[count, position].append((measured, own_us, standard_us))
             before = after
-        for (rows, position), found in times.items():
+        for (count, position), found in times.items():
             yield Cell(
                 size,
                 blocks,
                 head,
                 position,
-                rows,
+                count,
                 statistics.median(took for took, _, _ in found),
                 statistics.median(said / took - 1 for took, said, _ in found),
                 statistics.median(said / took - 1 for took, _, said in found),

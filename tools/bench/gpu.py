@@ -127,10 +127,17 @@ def ours(size: str, scale: str, clock: Clock) -> None:
 
     def probe() -> Found:
         probes.append(Probe(Shapes.of(config)).measured())
-        return {"measured": dataclasses.asdict(probes[0])}
+        return {
+            "gb_per_s": round(probes[0].bandwidth / 1e9, 1),
+            "overhead_us": probes[0].overhead_us,
+            "block_us": round(probes[0].block_ns / 1e3, 1),
+            "measured": dataclasses.asdict(probes[0]),
+        }
 
     def load() -> Found:
-        weights.extend(random.block(config, seed) for seed in range(config.blocks))
+        first = random.block(config)  # one from here, the others on the device
+        weights.append(first)
+        weights.extend([jax.numpy.copy(leaf) for leaf in first] for _ in range(1, config.blocks))
         top.extend(random.head(config, config.blocks))
         return {"weight_bytes": sum(leaf.nbytes for block in weights for leaf in block)}
 
@@ -313,13 +320,17 @@ def part(name: str, size: str, scale: str, seconds: float, python: str) -> Itera
     own = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
     command = [python, "-m", "tools.bench.gpu", "--part", name, "--size", size]
     command += ["--budget", str(seconds), *(["--tiny"] if scale == "tiny" else [])]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**own, **os.environ},
-    )
+    try:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**own, **os.environ},
+        )
+    except OSError as error:
+        yield {"what": "start", "error": str(error)}
+        return
     try:
         out, said = process.communicate(timeout=seconds + 20)
         ended = "" if process.returncode == 0 else f"exit status {process.returncode}"

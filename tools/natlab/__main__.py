@@ -23,10 +23,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.natlab", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--tries", type=int, default=10, help="starts of each birthday pair")
-    parser.add_argument("--only", default="", help="only cells whose title contains this")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="WORDS",
+        help="only cells whose title contains this, such as `APDM+EIF x EIM+EIF`; writes nothing",
+    )
     options = parser.parse_args()
     if set(options.parts) - set(PARTS):
         parser.error(f"parts are {', '.join(PARTS)}")
+    if options.only and "survival" in options.parts:
+        parser.error("survival has no cells for --only to choose from")
+    parts = options.parts or [part for part in PARTS if part != "survival" or not options.only]
     reason = why_not()
     if reason:
         sys.exit(f"the lab cannot run here: {reason}")
@@ -39,11 +47,14 @@ def main() -> None:
         "others": cells.other_pairs,
         "birthday": lambda: cells.birthday_pairs(options.tries),
     }
-    for part in options.parts or PARTS:
+    for part in parts:
         if part == "survival":
             text, fine = _survive()
         else:
             chosen = [cell for cell in pairs[part]() if options.only in cell.title]
+            if not chosen:
+                print(f"\n{part} has no cell with {options.only!r} in its title", flush=True)
+                continue
             outcomes = sweep(chosen)
             text, fine = f"{summary(outcomes)}\n\n{table(outcomes)}", _fine(outcomes)
             if part == "behaviours":

@@ -67,7 +67,8 @@ def first_token_us(model: Model, choice: Choice, prompt: int) -> float | None:
     """From a prompt at the head to its first token, when nobody else is served.
 
     The prompt goes round in equal chunks, CHUNKS_A_MEMBER at once for each member, each as soon
-    as stage and uplink are free. Then the head makes a step. None where arithmetic was not measured.
+    as stage and uplink are free. Then the head makes a step. None where arithmetic was not
+    measured.
     """
     ring, chunks = choice.ring, chunks_of(prompt)
     tokens = prompt / chunks

@@ -318,6 +318,9 @@ TUNNEL_AFTER: Final = 3.0
 """Silence over UDP after which TCP is tried: several round trips anywhere on earth. What opens
 UDP is lost seldom enough that four queries in a row mean that it is blocked."""
 
+TUNNEL_AGAIN: Final = 1.0
+"""Until TCP that was refused is tried again: a relay that is back is found within a second."""
+
 NEXT_ADDRESS: Final = 0.25
 """Until TCP is tried at the next address of a host (RFC 8305 section 5)."""
 

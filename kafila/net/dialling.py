@@ -5,11 +5,17 @@ tried beside them, and the first answer of all decides.
 """
 
 import asyncio
-from collections.abc import Iterable
 from typing import Final, Protocol
 
 from kafila.address import Address, format_address
-from kafila.defaults import CONTROL_WINDOW, MESSAGE_LIMIT, NEXT_ADDRESS, PATH_SIZES, TUNNEL_AFTER
+from kafila.defaults import (
+    CONTROL_WINDOW,
+    MESSAGE_LIMIT,
+    NEXT_ADDRESS,
+    PATH_SIZES,
+    TUNNEL_AFTER,
+    TUNNEL_AGAIN,
+)
 from kafila.errors import IdentityProblem, KafilaError, NetworkProblem
 from kafila.net.carrier import on_the_wire
 from kafila.net.certificate import key_of
@@ -119,20 +125,17 @@ class Dial:
             for tunnel in self._sockets.tunnels.values()
             if on_the_wire(tunnel.address) in addresses
         ]
-        attempts: list[asyncio.Task[Found | None]] = [
+        attempts: list[asyncio.Task[Found]] = [
             asyncio.create_task(self._queries.first(places)),
             *(
                 asyncio.create_task(self._over_tcp(address, TUNNEL_AFTER + number * NEXT_ADDRESS))
                 for number, address in enumerate(addresses)
             ),
         ]
-        running: Iterable[asyncio.Task[Found | None]] = attempts
         found: Found | None = None
         try:
-            while found is None:
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in attempts:  # UDP first, where both answer at once
-                    found = found or (task.result() if task in done else None)
+            done, _ = await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
+            found = next(task for task in attempts if task in done).result()  # UDP, if both do
             return found
         finally:
             for task in attempts:
@@ -142,15 +145,17 @@ class Dial:
                 if found is None or tunnel is not found.carrier:
                     await tunnel.close()
 
-    async def _over_tcp(self, address: Address, after: float) -> Found | None:
-        """Open a tunnel after so many seconds and ask there; None: it cannot be had."""
+    async def _over_tcp(self, address: Address, after: float) -> Found:
+        """Open a tunnel after so many seconds, as soon as it can be had, and ask there."""
         await asyncio.sleep(after)
         if self._doubt == _UDP:
             self._doubt = _NEITHER
-        try:
-            tunnel = await open_tunnel(self._sockets, address, self._address[0])
-        except OSError:
-            return None
+        while True:
+            try:
+                tunnel = await open_tunnel(self._sockets, address, self._address[0])
+                break
+            except OSError:  # a rendezvous that is being started again refuses for some seconds
+                await asyncio.sleep(TUNNEL_AGAIN)
         self._opened.append(tunnel)
         self._doubt = _SOMETHING
         return await self._queries.first([(tunnel, tunnel.address)])

@@ -175,12 +175,16 @@ async def test_after_a_refusal_the_right_plan_connects_at_once(node: Open) -> No
 async def test_a_plan_that_differs_late_in_its_digest_is_refused_too(node: Open) -> None:
     """The checks carry 8 bytes of it; the proof compares all."""
     digest = DIGEST[:31] + b"x"
-    problems = await refusals(join(await node("anna"), await node("bert"), digest=digest))
+    problems = await refusals(
+        join(await node("anna"), await node("bert"), digest=digest, timeout=2)
+    )
     assert all("serves another plan" in str(problem) for problem in problems)
 
 
 async def test_another_session_is_refused_at_both_ends(node: Open) -> None:
-    problems = await refusals(join(await node("anna"), await node("bert"), session=b"x" * 32))
+    problems = await refusals(
+        join(await node("anna"), await node("bert"), session=b"x" * 32, timeout=2)
+    )
     assert all("different sets of members" in str(problem) for problem in problems)
 
 
@@ -220,7 +224,7 @@ async def test_a_server_without_the_signing_key_is_refused_at_both_ends(
     identity("mallory")
     forged = forge(tmp_path, key_of="mallory", exchange_of="bert")
     server = await Node.open(replace(forged, key=bert.key), "127.0.0.1")
-    problems = await refusals(join(anna, server, to_bert=peer("bert", server, bert)))
+    problems = await refusals(join(anna, server, to_bert=peer("bert", server, bert), timeout=2))
     assert "bert could not prove the key" in str(problems[0])
     assert "anna does not believe this machine's key" in str(problems[1])
     await server.close()
@@ -233,7 +237,7 @@ async def test_a_client_without_the_signing_key_is_refused_at_both_ends(
     identity("mallory")
     forged = forge(tmp_path, key_of="mallory", exchange_of="anna")
     client = await Node.open(replace(forged, key=anna.key), "127.0.0.1")
-    problems = await refusals(join(client, bert, to_anna=peer("anna", client, anna)))
+    problems = await refusals(join(client, bert, to_anna=peer("anna", client, anna), timeout=2))
     assert "bert does not believe" in str(problems[0])
     assert "anna could not prove" in str(problems[1])
     await client.close()

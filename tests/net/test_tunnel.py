@@ -174,6 +174,20 @@ async def test_something_else_on_tcp_is_said(node: Open) -> None:
     assert not client._sockets.tunnels
 
 
+async def test_tcp_that_is_refused_is_tried_again(
+    node: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while a rendezvous is started again: edges live on the relay for seconds only."""
+    monkeypatch.setattr(dialling, "TUNNEL_AGAIN", 0.1)
+    server, client = await node("server"), await node("client")
+    server.listen(ALPN, lambda _: None)
+    deaf(server)
+    dialled = asyncio.create_task(client.dial(server.address, alpn=ALPN))
+    await asyncio.sleep(0.4)
+    server.accept_tunnels()
+    assert (await dialled).tunnelled
+
+
 async def test_tls_proves_nothing_and_quic_inside_everything(node: Open, identity: Make) -> None:
     server, _ = await rendezvous(node)
     deaf(server)

@@ -58,8 +58,9 @@ def quiet(made: Pair) -> None:
         assert len(member.sockets) <= 1
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.05])
-@pytest.mark.parametrize("kinds", DIRECT)
+@pytest.mark.parametrize(
+    ("kinds", "loss"), [*((each, 0.0) for each in DIRECT), *((each, 0.05) for each in DIRECT[::3])]
+)
 def test_a_black_hole(kinds: tuple[Both, Both], loss: float) -> None:
     made, _ = edge(kinds, loss=loss)
     network = made.network
@@ -138,7 +139,7 @@ def test_heartbeats_keep_the_shortest_usual_mapping(
     network = made.network
     for member in made.members:
         member.hush()
-    network.run(600)
+    network.run(300)
     assert made.direct
     network.passes = straight
     network.run(5)

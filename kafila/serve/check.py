@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from kafila import defaults
 from kafila.address import Address
+from kafila.errors import NetworkProblem
 from kafila.net.edge import Edge
 from kafila.net.identity import Identity
 from kafila.planfile import PlanFile
@@ -33,7 +34,9 @@ async def check(
     async with connected(plan, me, identity, view, listen, thorough=True) as (outcomes, _):
         found = verify(plan, me, outcomes)
         edges = {other: each for other, each in outcomes.items() if isinstance(each, Edge)}
-        serving = await _hold(plan, me, edges)
+        serving, lost = await _hold(plan, me, edges)
+        if lost:
+            found = verify(plan, me, {**outcomes, **lost})
         if serving:
             view.say(
                 f"{listed(serving)} did not only check: run `kafila serve --check` on every member"
@@ -42,10 +45,14 @@ async def check(
     return found
 
 
-async def _hold(plan: PlanFile, me: int, edges: Mapping[int, Edge]) -> list[str]:
-    """Keep the edges until their peers are through; who of them serves instead."""
+async def _hold(
+    plan: PlanFile, me: int, edges: Mapping[int, Edge]
+) -> tuple[list[str], dict[int, NetworkProblem]]:
+    """Keep the edges until their peers are through; who of them serves instead, and which edges
+    were lost before."""
     pending = set(edges)
     serving: list[str] = []
+    lost: dict[int, NetworkProblem] = {}
     through = asyncio.Event()
 
     def done(other: int) -> None:
@@ -62,9 +69,14 @@ async def _hold(plan: PlanFile, me: int, edges: Mapping[int, Edge]) -> list[str]
             serving.append(plan.ring[other].name)
         done(other)
 
+    def closed(other: int, why: str) -> None:
+        if other in pending:
+            lost[other] = NetworkProblem(f"it came up and was lost: {why}")
+        done(other)
+
     for other, edge in edges.items():
         edge.on_message = lambda _channel, message, other=other: hear(other, message)
-        edge.on_closed = lambda _why, other=other: done(other)
+        edge.on_closed = lambda why, other=other: closed(other, why)
         if not edge.closed:
             edge.send(0, frames.encode(Checked(me)))
     try:
@@ -73,4 +85,4 @@ async def _hold(plan: PlanFile, me: int, edges: Mapping[int, Edge]) -> list[str]
                 await through.wait()
     except TimeoutError:
         pass  # a neighbour whose own other edge takes longer than it may
-    return serving
+    return serving, lost

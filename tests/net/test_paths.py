@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafila.defaults import (
@@ -603,6 +603,7 @@ words = st.tuples(
 
 
 @given(st.lists(words, max_size=60), st.sampled_from([FULL, PORT, DEPENDENT]))
+@settings(max_examples=60)
 def test_whatever_the_peer_says_costs_little(said: list[tuple], kind: Behaviour) -> None:  # type: ignore[type-arg]
     """A peer with the key that says anything at any time: paths and sockets stay few."""
     world = World(*nats(kind, kind))

@@ -11,6 +11,7 @@ from kafila.errors import NetworkProblem
 from kafila.net.identity import Identity
 from kafila.plantext import render
 from kafila.processes import Processes
+from kafila.serve.connect import connected
 from kafila.serve.verify import Verified
 from tests.serve.members import members
 from tests.serve.test_verify import AS_FEARED, BETTER, DIRECT, NONE, WORSE
@@ -51,6 +52,19 @@ async def test_one_that_only_checked_is_named_to_those_who_serve(
         for error in errors:
             assert isinstance(error, NetworkProblem)
             assert f"{who} only checked its edges (--check)" in str(error)
+
+
+async def test_a_member_that_is_gone_before_it_looked_has_no_edge(tmp_path: Path) -> None:
+    async with members(tmp_path, 2, checking=[0]) as fleet:
+        fleet.tasks.pop(1).cancel()
+        bert = Identity.load_or_create(tmp_path / "bert")
+        async with connected(fleet.plan, 1, bert, fleet.views[1], ("127.0.0.1", 0)):
+            pass
+        async with asyncio.timeout(20):
+            await fleet.tasks[0]
+        (edge,) = fleet.found[0]
+        assert edge.path is None
+        assert "it came up and was lost: bert" in edge.why
 
 
 @pytest.mark.parametrize(("edge", "status"), [(WORSE, 0), (BETTER, 0), (AS_FEARED, 0), (NONE, 6)])

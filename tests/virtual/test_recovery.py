@@ -114,7 +114,7 @@ def test_a_nat_that_forgets_everything(
     quiet(made)
 
 
-@pytest.mark.parametrize("kinds", DIRECT[::2])
+@pytest.mark.parametrize("kinds", DIRECT[::3])
 def test_mappings_that_end_however_much_they_are_used(kinds: tuple[Both, Both]) -> None:
     """As some carriers' do, every minute or so."""
     made, _ = edge(kinds, absolute=60.0)
@@ -130,7 +130,7 @@ def test_mappings_that_end_however_much_they_are_used(kinds: tuple[Both, Both]) 
 
 
 @pytest.mark.parametrize("refreshed", [True, False])
-@pytest.mark.parametrize("kinds", DIRECT[::2])
+@pytest.mark.parametrize("kinds", DIRECT[::3])
 def test_heartbeats_keep_the_shortest_usual_mapping(
     kinds: tuple[Both, Both], refreshed: bool
 ) -> None:
@@ -155,7 +155,7 @@ def test_heartbeats_keep_the_shortest_usual_mapping(
         assert member.frames[before][1]
 
 
-@pytest.mark.parametrize("kinds", DIRECT[::2])
+@pytest.mark.parametrize("kinds", DIRECT[::3])
 def test_a_mapping_shorter_than_the_heartbeat(kinds: tuple[Both, Both]) -> None:
     """An edge without traffic loses its path each time; a frame comes through all the same."""
     made, _ = edge(kinds, lifetime=4.0)

@@ -20,7 +20,8 @@ FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kaf
 def turn(folder: Path) -> Iterator[None]:
     """One process at a time, in a folder that is made if need be.
 
-    Without a lock (the folder cannot be written, or its holder hangs) two may do the same work.
+    Without a lock (the folder cannot be written or locked, or its holder hangs) two may do the same
+    work.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -36,6 +37,8 @@ def turn(folder: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 time.sleep(0.01)
+            except OSError:  # some network file systems have no locks
+                break
         yield
     finally:
         os.close(handle)

@@ -19,6 +19,10 @@ LEAST_ROWS_ELSEWHERE = 16
 """GPU libraries choose kernels by the number of rows; up to one tile they may as well be equal."""
 
 
+MOST_INPUTS = (2**31 - 1) // 128**2
+"""Of a product in whole numbers: sums of so many hold in 32 bits whatever they are of."""
+
+
 class Int8(NamedTuple):
     """A weight of int8 [out, in], each row of which is to be multiplied by its float32 scale."""
 
@@ -56,7 +60,9 @@ def products(x: jax.Array, *weights: Weight) -> list[jax.Array]:
 
 def _int8(x: jax.Array, weight: Int8) -> jax.Array:
     """Few rows are bound by reading the weight, which XLA:CPU would widen in memory first."""
-    if jax.default_backend() == "cpu" and x.shape[0] <= kernels.MOST_ROWS:
+    rows, inputs = x.shape
+    few = rows <= kernels.MOST_ROWS and inputs <= MOST_INPUTS
+    if jax.default_backend() == "cpu" and few:
         return _fixed_point(x, weight)
     # Each of its values is exactly a bfloat16.
     return _dot(x.astype(jnp.bfloat16), weight.values.astype(jnp.bfloat16)) * weight.scale

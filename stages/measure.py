@@ -19,7 +19,7 @@ from stages.compile import abstract, abstracts, compiled, workspace
 from stages.config import Kept, Qwen3Config
 from stages.formats import Shape
 from stages.functions import Functions
-from stages.linear import product
+from stages.linear import Int8, Weight, product
 from stages.sampling import Sampling
 from stages.stage import PREFILL_CHUNK, Stage
 
@@ -228,11 +228,15 @@ def per_block(steps: list[float], overhead: list[float], blocks: int) -> list[fl
 
 
 class _Product:
-    """A prefill chunk's product with an [ffn, hidden] matrix."""
+    """A prefill chunk's product with an [ffn, hidden] matrix, kept as the model's are."""
 
     def __init__(self, config: Qwen3Config):
         self._x = jax.device_put(np.ones((PREFILL_CHUNK, config.hidden), config.dtype))
-        self._weight = jax.device_put(np.ones((config.ffn, config.hidden), config.dtype))
+        self._weight: Weight = jax.device_put(
+            np.ones((config.ffn, config.hidden), config.kept or config.dtype)
+        )
+        if config.kept:
+            self._weight = Int8(self._weight, jax.device_put(np.ones(config.ffn, np.float32)))
         self._run = compiled(product, *abstracts((self._x, self._weight)))
         self._operations = 2 * PREFILL_CHUNK * config.ffn * config.hidden
 

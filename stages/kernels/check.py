@@ -47,7 +47,10 @@ def faults(kernels: "Kernels") -> str:
         )
 
     given = x, weights, q, k, v, POSITIONS, floats, bits
-    found = jax.tree.map(np.asarray, compiled(run, *abstracts(given))(*given))
+    try:
+        found = jax.tree.map(np.asarray, compiled(run, *abstracts(given))(*given))
+    except jax.errors.JaxRuntimeError as error:
+        return str(error).partition("\n")[0]
     products, alone, attention = found
     for y, weight in zip(products, weights, strict=True):
         if not _near(y, x.astype(np.float64) @ weight.astype(np.float64).T):

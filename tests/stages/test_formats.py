@@ -16,7 +16,7 @@ from stages import convert
 from stages.checkpoint import Checkpoint
 from stages.config import Kept, Qwen3Config
 from stages.formats import Awq, CheckpointError, Format, Fp8, read_format
-from stages.linear import Int8, product
+from stages.linear import MOST_INPUTS, Int8, product
 from stages.stage import Stage
 from stages.weights import Loader
 from tests.reference import Reference
@@ -159,6 +159,13 @@ def test_a_product_with_int8(rows: int) -> None:
     if rows <= 16:
         alone = np.concatenate([np.asarray(run(x[i : i + 1])) for i in range(rows)])
         assert same(alone, found)
+
+
+@pytest.mark.parametrize("size", [MOST_INPUTS, 140_000])
+def test_sums_of_int8_never_overflow(size: int) -> None:
+    weight = Int8(jnp.full((2, size), 127, jnp.int8), jnp.ones(2, jnp.float32))
+    found = jax.jit(lambda x: product(x, weight))(np.ones((1, size), np.float32))
+    np.testing.assert_allclose(found, 127 * size, rtol=1e-3)
 
 
 def test_blocks_larger_than_a_matrix() -> None:

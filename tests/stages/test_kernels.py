@@ -327,6 +327,11 @@ def test_the_check_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "attention" in check.faults(ALL[0])
 
 
+def test_an_error_of_theirs_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "POSITIONS", np.array([check.CONTEXT, -1, 66], np.int32))
+    assert "beyond the cache" in check.faults(ALL[0])
+
+
 def test_kernels_that_fail_their_check_are_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

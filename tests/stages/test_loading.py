@@ -1,6 +1,7 @@
 """What is kept between starts, whatever happens to it: converted weights and compiled code."""
 
 import dataclasses
+import errno
 import os
 import subprocess
 import sys
@@ -14,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from stages import cache, kept
 from stages import compile as compiling
-from stages import kept
 from stages.checkpoint import Checkpoint, CheckpointError, Tensor
 from stages.compile import abstract, compiled
 from stages.functions import Functions
@@ -153,6 +154,17 @@ def test_what_nobody_uses_and_what_was_left_half_written_goes(folder: Path) -> N
     assert kept.keep("other-1", array)
     assert [file.stem for file in files(folder)] == ["new-1", "other-1"]
     assert not dead.exists()
+
+
+def test_turns_where_files_cannot_be_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with cache.turn(tmp_path / "cache"):
+        pass
 
 
 def test_a_source_that_is_gone(tmp_path: Path) -> None:

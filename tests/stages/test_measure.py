@@ -2,12 +2,13 @@
 
 import dataclasses
 
+import jax
 import psutil
 import pytest
 
 from stages import random
 from stages.compile import workspace
-from stages.measure import ROWS, Measured, Shapes, measure_device, per_block
+from stages.measure import ROWS, Measured, Shapes, _Product, measure_device, per_block
 from stages.stage import Stage
 from tools.make_checkpoint import SIZES
 
@@ -53,6 +54,15 @@ def test_a_blocks_time_is_free_of_the_calls_overhead() -> None:
     steps = [0.010, 0.012]
     assert per_block(steps, [0.001, 0.002, 0.009], 4) == pytest.approx([0.002, 0.0025])
     assert per_block([0.001], [0.002], 5) == pytest.approx([0.0001]), "noise, not less than nothing"
+
+
+def test_arithmetic_is_measured_with_weights_as_they_are_kept() -> None:
+    """A prefill of int8 widens each matrix first, which may take as long as the product."""
+    for config in (CONFIG, dataclasses.replace(CONFIG, kept="int8")):
+        timed = _Product(config)
+        weight, *_ = jax.tree.leaves(timed._weight)
+        assert (weight.shape, str(weight.dtype)) == config.block_leaves()["gate"]
+        assert min(timed.rates(0)) > 0
 
 
 def test_the_workspace_covers_what_a_stage_needs(found: Measured) -> None:

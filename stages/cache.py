@@ -16,6 +16,16 @@ LOCK_SECONDS = 120.0
 FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafila"
 
 
+def private(folder: Path) -> bool:
+    """Make the folder if need be; whether it is this user's, and nobody else can write to it."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError:
+        return False
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022
+
+
 @contextmanager
 def turn(folder: Path) -> Iterator[None]:
     """One process at a time, in a folder that is made if need be.

@@ -30,7 +30,10 @@ _BROKEN = "Error reading persistent compilation cache entry"
 """How JAX's warning of an entry begins that it could not read; it has compiled anew then."""
 
 if _config.jax_compilation_cache_dir is None:  # unless the user chose another place
-    _config.update("jax_compilation_cache_dir", str(CACHE))
+    if cache.private(CACHE):
+        _config.update("jax_compilation_cache_dir", str(CACHE))
+    else:
+        log.warning("%s is not this user's alone: every start compiles anew", CACHE)
     # Many small executables: the default keeps only those that took a second.
     _config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 

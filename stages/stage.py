@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax import lax
 
-from stages.attention import empty_slot
+from stages.attention import Slot, empty_slot
 from stages.checkpoint import Checkpoint
 from stages.compile import abstract, abstracts, compiled
 from stages.config import Kept, Qwen3Config
@@ -91,6 +91,7 @@ class Stage:
         self._sample: dict[int, Any] = {}
         self._enter: dict[int, Any] = {}
         self._copy: Any = None
+        self._piece = min(PREFILL_CHUNK, context)
         self._logits: Any = jax.jit(self._functions.logits)  # compiles when first called
         jobs = list(self._jobs())
         with ThreadPoolExecutor(1) as beside:  # to have the memory takes as long as some code
@@ -219,11 +220,17 @@ class Stage:
         return tokens, y
 
     def copy(self, source: tuple[int, int], target: tuple[int, int], length: int) -> None:
-        """Positions 0 to length - 1 of a slot (group, row) into another, whatever else is there."""
+        """Positions 0 to length - 1 of a slot (group, row) into another, and some after them.
+
+        Piece by piece and in place: it takes as long as `length`, and no memory.
+        """
+        if source == target:
+            return
         (group, row), (other_group, other_row) = source, target
         for blocks, others in zip(self._slots[group], self._slots[other_group], strict=True):
             for block, other in zip(blocks, others, strict=True):
-                other[other_row] = self._copy(block[row])  # whole: one executable for any length
+                for start in range(0, length, self._piece):
+                    other[other_row] = self._copy(other[other_row], block[row], np.int32(start))
 
     def logits(self, x: Array) -> Array:
         """On the head: float32 [b, vocab] of the last block's x [b, hidden]."""
@@ -305,8 +312,16 @@ class Stage:
         def enter(n: int) -> None:
             self._enter[n] = compiled(functions.enter, abstracts(self._head), ints(n))
 
+        def piece(target: jax.Array, source: jax.Array, start: jax.Array) -> jax.Array:
+            some = lax.dynamic_slice_in_dim(source, start, self._piece, axis=1)
+            return lax.dynamic_update_slice_in_dim(target, some, start, axis=1)
+
         def copy() -> None:
-            self._copy = compiled(lambda slot: jax.tree.map(jnp.copy, slot), slot)
+            def pieces(target: Slot, source: Slot, start: jax.Array) -> Slot:
+                copied: Slot = jax.tree.map(partial(piece, start=start), target, source)
+                return copied
+
+            self._copy = compiled(pieces, slot, slot, ints(), donate=0)
 
         head = self._head is not None
         yield copy

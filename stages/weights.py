@@ -181,6 +181,8 @@ def _read(tensor: Tensor) -> Bytes:
 
 def _form(config: Qwen3Config) -> str:
     """All that decides what a weight is converted to, the code that does it included."""
-    code = resources.files("stages").joinpath("convert.py").read_bytes()
+    code = [
+        resources.files("stages").joinpath(f).read_bytes() for f in ("convert.py", "formats.py")
+    ]
     stored: Any = config.stored and asdict(config.stored)
     return repr((stored, config.dtype, config.kept, code))

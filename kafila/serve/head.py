@@ -187,7 +187,8 @@ class Head:
             with self._ring.guard():
                 (tokens, y), took_us = future.result()  # or the stage's exception
                 cached = sum(position for _, _, position in step.rows)
-                self.on_step(len(step.rows), cached, took_us)
+                if not sampling.temperature.any():  # drawing takes time that no plan knows
+                    self.on_step(len(step.rows), cached, took_us)
                 self._y = checked(self._stage, y, count)
                 chosen = [int(tokens[row]) for row, _, _ in step.rows]
                 self._do(self.schedule.computed(chosen))

@@ -6,7 +6,6 @@ here raises: where there is no compiler, or it fails, there is no library. Impor
 
 import hashlib
 import logging
-import os
 import platform
 import shutil
 import subprocess
@@ -38,6 +37,9 @@ def library(headers: Path, folder: Path = FOLDER) -> Path | None:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         return None
+    if not cache.private(folder):
+        log.warning("no kernels: %s is not this user's alone", folder)
+        return None
     try:
         name = _name(compiler, headers)
         file, seal = folder / f"{name}.so", folder / f"{name}.sha256"
@@ -46,7 +48,6 @@ def library(headers: Path, folder: Path = FOLDER) -> Path | None:
                 if not _sealed(file, seal):  # another process may have built it meanwhile
                     _build(compiler, headers, file)
                     seal.write_text(_digest(file))
-        _refuse_strangers(folder)
     except (OSError, subprocess.SubprocessError) as error:
         log.info("no kernels: %s", error)
         return None
@@ -89,10 +90,3 @@ def _sealed(file: Path, seal: Path) -> bool:
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _refuse_strangers(folder: Path) -> None:
-    """What others could write is not run as code."""
-    status = folder.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise PermissionError(f"{folder} can be written by others")

@@ -208,3 +208,22 @@ def test_other_warnings_of_compiling_pass(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.warns(UserWarning, match="donated"):
         compiled(lambda x: x.sum(), abstract((4,), np.float32), donate=0)
     assert compiling.CACHE.name == "xla"
+
+
+def test_compiled_code_that_others_may_write_is_not_run(tmp_path: Path) -> None:
+    folder = tmp_path / "kafila" / "xla"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    words = "import jax, stages.compile; print(jax.config.jax_compilation_cache_dir)"
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    env.pop("JAX_COMPILATION_CACHE_DIR", None)
+    said = subprocess.run(
+        [sys.executable, "-c", words], env=env, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == "None"
+    assert "not this user's alone" in said.stderr
+    folder.chmod(0o700)
+    said = subprocess.run(
+        [sys.executable, "-c", words], env=env, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == str(folder)

@@ -200,6 +200,10 @@ BURST_BYTES: Final = 64 << 10
 """Bytes that may leave at once however slow the path is thought to be: a decode step of several
 requests, and what one system call sends; TCP sends no less."""
 
+FIRST_PORTION: Final = 2
+"""Datagrams of a burst that leave while the rest is still made; a system call each would cost more
+than it gains."""
+
 DRAIN: Final = 64
 """Datagrams taken from the socket before anything is sent: long bursts share one answer, and
 timers still run."""
@@ -427,6 +431,10 @@ JOINERS_PER_SESSION: Final = 2 * MAX_MEMBERS
 JOINS_PER_SECOND: Final = 1.0
 JOINS_BURST: Final = 64.0
 """Joins from one address, so that guessing session numbers is slow."""
+
+REFUSALS_PER_SECOND: Final = 0.1
+REFUSALS_BURST: Final = 20.0
+"""Lines in a private rendezvous' log about those it refuses: 1.3 MB a day in a flood of them."""
 
 REQUESTS_PER_SECOND: Final = 20.0
 REQUESTS_BURST: Final = 400.0

@@ -400,9 +400,9 @@ class Connection:
     # --- datagrams ---------------------------------------------------------------------------
 
     def _transmit(self, now: float) -> None:
-        datagrams = self._quic.datagrams(now)
-        self._send(datagrams)
-        self._outbox.gone(sum(len(datagram) for datagram, _ in datagrams))
+        for datagrams in self._quic.datagrams(now):
+            self._send(datagrams)
+            self._outbox.gone(sum(len(datagram) for datagram, _ in datagrams))
 
     def _peer_address(self, source: Address) -> Hashable:
         """Return what QUIC takes for the peer's address: it follows a client that moves."""

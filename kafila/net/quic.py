@@ -229,11 +229,14 @@ class Quic:
         """End the connection now; what the peer has not received is lost."""
         self._connection.close(reason_phrase=reason)
 
-    def datagrams(self, now: float) -> list[tuple[bytes, Hashable]]:
-        """Return the datagrams to send now, each with the peer's address as it was given."""
+    def datagrams(self, now: float) -> Iterator[list[tuple[bytes, Hashable]]]:
+        """Yield the datagrams to send now, each with the peer's address as it was given.
+
+        They come in portions: send one before you ask for the next.
+        """
         if self._connection.get_peer_address() is None:
-            return []  # a server that has understood nothing yet
-        return self._connection.datagrams_to_send(now)
+            return iter(())  # a server that has understood nothing yet
+        return recovery.portions(self._connection, now)
 
     def timer(self) -> float | None:
         """Return when `handle_timer` is due."""

@@ -5,15 +5,16 @@ reaches.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Final
 
 from aioquic.quic.congestion.base import K_GRANULARITY, register_congestion_control
 from aioquic.quic.congestion.cubic import CubicCongestionControl
-from aioquic.quic.connection import QuicConnection
+from aioquic.quic.connection import NetworkAddress, QuicConnection
 from aioquic.quic.packet_builder import QuicSentPacket
 from aioquic.quic.recovery import QuicPacketPacer
 
-from kafila.defaults import BURST_BYTES
+from kafila.defaults import BURST_BYTES, FIRST_PORTION
 
 ALGORITHM: Final = "kafila"
 
@@ -46,7 +47,19 @@ class Window(CubicCongestionControl):
 
 class Pacer(QuicPacketPacer):
     """Lets BURST_BYTES go at once, and as much as is due within a millisecond: a decode step's
-    frame shall not wait for timers, which the loop keeps no better than that."""
+    frame shall not wait for timers, which the loop keeps no better than that.
+
+    At most `portion` packets go before it is set again.
+    """
+
+    portion = 0
+
+    def next_send_time(self, now: float) -> float:
+        return now if self.portion == 0 else super().next_send_time(now)
+
+    def update_after_send(self, now: float) -> None:
+        super().update_after_send(now)
+        self.portion -= 1
 
     def resize(self, size: int) -> None:
         self._max_datagram_size = size
@@ -64,6 +77,27 @@ register_congestion_control(ALGORITHM, Window)
 def prepare(connection: QuicConnection) -> None:
     """Give a new connection its pacer."""
     connection._loss._pacer = Pacer(max_datagram_size=connection._max_datagram_size)
+
+
+def portions(
+    connection: QuicConnection, now: float
+) -> Iterator[list[tuple[bytes, NetworkAddress]]]:
+    """Yield the datagrams to send now: a few, then more and more of them.
+
+    To make and to take one costs about the same. So the peer shall have the first while the rest is
+    made, and a burst costs few system calls all the same.
+    """
+    portion = FIRST_PORTION
+    while True:
+        pacer = connection._loss._pacer
+        assert isinstance(pacer, Pacer)
+        pacer.portion = portion
+        datagrams = connection.datagrams_to_send(now)
+        if datagrams:
+            yield datagrams
+        if pacer.portion > 0:
+            return
+        portion *= 4
 
 
 def resize(connection: QuicConnection, size: int) -> None:

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -290,7 +291,7 @@ async def test_an_edge_without_a_checked_path_carries_no_quic(node: Open) -> Non
         now=0.0,
     )
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-        for datagram, _ in quic.datagrams(0.0):
+        for datagram, _ in chain.from_iterable(quic.datagrams(0.0)):
             stranger.sendto(datagram, bert.address)
             anna.send(datagram, bert.address)  # her address, but no PONG has come from there
     await asyncio.sleep(0.05)

@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ class Network:
             PEER, alpn="test", certificate=certificate, size=size, window=1 << 24, now=self.now
         )
         self.client = End(quic)
-        [(first, _)] = quic.datagrams(self.now)
+        [[(first, _)]] = quic.datagrams(self.now)
         to = destination(first)
         accepted = server.accept(to.cid, first=to.cid, alpns=["test"], size=size, window=1 << 24)
         self.server = End(accepted)
@@ -90,7 +91,7 @@ class Network:
 
     def _send(self, end: End) -> None:
         other = self.server if end is self.client else self.client
-        for datagram, address in end.quic.datagrams(self.now):
+        for datagram, address in chain.from_iterable(end.quic.datagrams(self.now)):
             assert address == PEER
             end.sent.append(len(datagram))
             if end.delay is not None:
@@ -193,12 +194,24 @@ def test_a_move_during_the_handshake_starts_it_over_at_once(tmp_path: Path) -> N
     quic = engine.connect(
         PEER, alpn="test", certificate=server.certificate, size=1200, window=1 << 24, now=1.0
     )
-    [(first, _)] = quic.datagrams(1.0)
-    assert quic.datagrams(1.01) == []
+    [[(first, _)]] = quic.datagrams(1.0)
+    assert not list(quic.datagrams(1.01))
     quic.moved(1200, 2 * RELAY, 1.02)
-    [(again, _)] = quic.datagrams(1.02)
+    [[(again, _)]] = quic.datagrams(1.02)
     assert destination(again).opens
     assert destination(again).cid == destination(first).cid
+
+
+@pytest.mark.parametrize(
+    ("size", "portions"),
+    [(100, [1]), (2 * 1100, [2]), (8192, [2, 6]), (50_000, [2, 8])],  # ten: its window,
+)
+def test_the_first_of_a_burst_leave_before_the_rest_is_made(
+    network: Make, size: int, portions: list[int]
+) -> None:
+    net = network(1200)
+    net.client.quic.send(net.client.quic.open_stream(b""), bytes(size))
+    assert [len(each) for each in net.client.quic.datagrams(net.now)] == portions
 
 
 def test_an_hour_of_decoding_does_not_let_a_prefill_out_in_one_blow(network: Make) -> None:

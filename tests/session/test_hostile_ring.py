@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -268,7 +269,7 @@ class Impostor:
 
     def _datagrams(self, now: float) -> list[bytes]:
         assert self._quic is not None
-        return [datagram for datagram, _ in self._quic.datagrams(now)]
+        return [datagram for datagram, _ in chain.from_iterable(self._quic.datagrams(now))]
 
 
 @pytest.mark.parametrize("feigned", [0, 1], ids=["as its client", "as its server"])

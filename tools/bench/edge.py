@@ -3,7 +3,8 @@
 An 8 KB message (a decode step's hidden state) goes there and back with a pause between, and one
 after the other without; 16 MB (a prefill in chunks of 256 x 5120 bf16) go one way. CPU is that of
 both processes together. Measured at the datagram size of Ethernet and at that of loopback, several
-times in turn; medians, and the range of the runs.
+times in turn; medians, and the range of the runs. Each process has a core of its own, as two
+machines have: on one core neither could work while the other does.
 
     python -m tools.bench.edge
 """
@@ -242,13 +243,24 @@ async def measure(send: Say, answers: Answers) -> dict[str, float]:
     }
 
 
-async def run(kind: str, size: int) -> dict[str, float]:
-    """One run with datagrams of `size` bytes."""
+def cores() -> list[int]:
+    """The processor cores this process may use; none where the system does not say."""
+    return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+
+
+def keep_to(core: str) -> None:
+    """Run on this core only; "": on any."""
+    if core:
+        os.sched_setaffinity(0, {int(core)})
+
+
+async def run(kind: str, size: int, core: str = "") -> dict[str, float]:
+    """One run with datagrams of `size` bytes, the other process on this core."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         for name in ("client", "server"):
             Identity.load_or_create(home / name)
-        words = "-m", "tools.bench.edge", kind, folder, str(size)
+        words = "-m", "tools.bench.edge", kind, folder, str(size), core
         server = await asyncio.create_subprocess_exec(sys.executable, *words)
         try:
             async with asyncio.timeout(120), CLIENTS[kind](home, size) as (send, answers):
@@ -263,15 +275,17 @@ async def run(kind: str, size: int) -> dict[str, float]:
 
 
 def main() -> None:
-    if len(sys.argv) == 4:  # the other process
+    if len(sys.argv) == 5:  # the other process
         asyncio.run(_served(*sys.argv[1:]))
         return
+    mine, its = map(str, cores()[:2]) if len(cores()) > 1 else ("", "")
+    keep_to(mine)
     results = []
     for size in PATH_SIZES[1:]:
         runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in CLIENTS}
         for _ in range(RUNS):
             for kind, done in runs.items():
-                done.append(asyncio.run(run(kind, size)))
+                done.append(asyncio.run(run(kind, size, its)))
         for kind, done in runs.items():
             print(f"{kind}, datagrams of {size} bytes, {RUNS} runs")
             figures: dict[str, float] = {}
@@ -283,7 +297,8 @@ def main() -> None:
     print(json.dumps({"bench": "edge", "runs": RUNS, "results": results}))
 
 
-async def _served(kind: str, folder: str, size: str) -> None:
+async def _served(kind: str, folder: str, size: str, core: str) -> None:
+    keep_to(core)
     await SERVERS[kind](Path(folder), int(size))
 
 

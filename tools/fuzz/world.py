@@ -28,4 +28,5 @@ def initial() -> bytes:
     quic = ENGINE_OF_ANNA.connect(
         ADDRESS, alpn=ALPN, certificate=BERT.certificate, size=1200, window=1 << 17, now=0.0
     )
-    return quic.datagrams(0.0)[0][0]
+    [[(datagram, _)]] = quic.datagrams(0.0)
+    return datagram

@@ -557,6 +557,9 @@ a first search for a direct path. Those that are still relayed then go on search
 MOVE_WORDS_SECONDS: Final = 10.0
 """Between two lines about the path of one edge: a path that flaps must not fill a log."""
 
+DOWNLOADS: Final = 4
+"""Files of a share that are downloaded at once: one stream seldom fills a fast line."""
+
 LOAD_SECONDS: Final = 60 * 60.0
 """Until all members have loaded and the ring is ready: tens of gigabytes from a slow disk fit."""
 

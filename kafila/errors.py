@@ -1,7 +1,7 @@
 """The errors users see: one sentence each (what happened, where, what to do) and an exit code.
 
 Exit codes: 0 done, 1 a fault of ours, 2 usage, 3 not admitted, 4 bad plan or report, 5 checkpoint,
-6 network, 7 identity or code, 130 interrupted.
+6 network, 7 identity or code, 130 interrupted, 141 nobody reads the output.
 """
 
 from typing import ClassVar
@@ -50,3 +50,4 @@ class IdentityProblem(KafilaError):
 
 
 INTERRUPTED = 130
+UNREAD = 141

@@ -6,7 +6,6 @@ from kafila import yamlfile
 from kafila.defaults import PROMPT_TOKENS
 from kafila.plan.advice import untimed
 from kafila.plan.compare import Row
-from kafila.plan.reach import paper_class
 from kafila.planfile import Edge, Model, Outlook, PlanFile, Predictions
 from kafila.probe.report import Nat
 from kafila.words import counted, gib, ms, rate, seconds
@@ -93,10 +92,9 @@ def at_best(made: Predictions) -> str:
 
 def nat_words(nat: Nat | None) -> str | None:
     """A NAT's class in the paper's words; None where it is not known."""
-    kind = paper_class(nat.value()) if nat else "unknown"
-    if kind == "unknown":
+    if nat is None or nat.kind == "unknown":
         return None
-    return "UDP blocked" if kind == "blocked" else f"{kind} NAT"
+    return {"blocked": "UDP blocked", "none": "no NAT"}.get(nat.kind, f"{nat.kind} NAT")
 
 
 def _prediction_words(plan: PlanFile) -> dict[Place, str]:

@@ -1,10 +1,16 @@
-"""Several `kafila` commands as background processes: started together, and none outlives them."""
+"""Several `kafila` commands as background processes: started together, and none outlives them.
+
+Nor does one outlive a parent that was killed, if it calls `end_with_parent` as `kafila` does: it
+holds the end of a pipe that then says so.
+"""
 
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +19,9 @@ from types import TracebackType
 
 from kafila import defaults
 from kafila.errors import KafilaError, NetworkProblem
+
+PARENT = "KAFILA_PARENT"
+"""In a child's environment: `FILE:INODE`, the pipe whose other end its parent keeps open."""
 
 
 class Processes:
@@ -24,6 +33,7 @@ class Processes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._running: dict[str, subprocess.Popen[str]] = {}
+        self._pipe: tuple[int, ...] = ()
 
     def __enter__(self) -> "Processes":
         return self
@@ -43,6 +53,8 @@ class Processes:
         self, who: str, *words: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
         """Start `python WORDS` (as in `-m kafila serve plan.yaml`) under the name `who`."""
+        self._pipe = self._pipe or os.pipe()
+        pipe = self._pipe[0]
         # An interrupt between the start and the note of it would leave a process behind.
         with _signals_wait(), self._log(who).open("w") as log:
             self._running[who] = subprocess.Popen(
@@ -52,7 +64,12 @@ class Processes:
                 stderr=log,
                 text=True,
                 cwd=self.folder,
-                env={**os.environ, **(environment or {})},
+                env={
+                    **os.environ,
+                    **(environment or {}),
+                    PARENT: f"{pipe}:{os.fstat(pipe).st_ino}",
+                },
+                pass_fds=(pipe,),
                 start_new_session=True,  # a terminal's Ctrl-C is for the parent, which stops all
             )
         return self._running[who]
@@ -113,6 +130,9 @@ class Processes:
         with _signals_wait():
             _end(self._running.values())
             self._running.clear()
+            for each in self._pipe:
+                os.close(each)
+            self._pipe = ()
 
     def _last_words(self, who: str) -> str:
         lines = self.log(who).strip().splitlines()
@@ -135,6 +155,29 @@ def _end(processes: Collection[subprocess.Popen[str]]) -> None:
             process.wait()
         if process.stdout:
             process.stdout.close()
+
+
+def end_with_parent() -> None:
+    """In a child: end as on SIGTERM once the parent is gone, however it went.
+
+    Nothing where the variable is not there, or names no pipe of a `Processes`.
+    """
+    try:
+        pipe, inode = map(int, os.environ.pop(PARENT, "").split(":"))
+        found = os.fstat(pipe)
+    except (OSError, OverflowError, ValueError):
+        return
+    if not stat.S_ISFIFO(found.st_mode) or found.st_ino != inode:
+        return
+
+    def wait() -> None:
+        if os.read(pipe, 1):  # not ours after all: nobody writes to that
+            return
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(defaults.DEMO_STOP_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager

@@ -6,8 +6,12 @@ a word, `1_000` is not a number); anchors, tags and repeated keys are refused.
 
 import errno
 import json
+import os
 import re
+import secrets
+import stat
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,27 +129,63 @@ def _is_whole(text: str) -> bool:
 
 def check_writable(path: str | Path) -> None:
     """BadFile unless `path` could be written now; nothing stays behind."""
-    target = Path(path)
-    draft = target.with_name(target.name + ".new")
-    try:
+    with _place(path) as (target, draft):
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a directory")
-        draft.touch()
-        draft.unlink()
-    except OSError as error:
-        raise BadFile(f"{path}: cannot be written: {(error.strerror or '').lower()}") from None
+        if draft:
+            _create(draft, target)
+            draft.unlink()
 
 
 def write(path: str | Path, text: str) -> None:
-    """Write a file whole or not at all; BadFile where that is not possible."""
+    """Write a file whole or not at all, a device or pipe as it is; BadFile if that cannot be."""
+    with _place(path) as (target, draft):
+        if draft is None:
+            target.write_text(text, encoding="utf-8")
+            return
+        try:
+            _create(draft, target, text)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _place(path: str | Path) -> Iterator[tuple[Path, Path | None]]:
+    """The file that a path or link leads to, and what is to become it: None for a device or pipe.
+
+    BadFile where one of them cannot be used.
+    """
     target = Path(path)
-    draft = target.with_name(target.name + ".new")
     try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(target)
+        mode = _mode(target)  # raises for links in a loop, which not every Python's resolve does
+        if mode is None or stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            target = target.resolve()
+            yield target, target.with_name(f".kafila-{secrets.token_hex(8)}.new")
+        else:
+            yield target, None
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise BadFile(f"{path}: cannot be written: {(error.strerror or '').lower()}") from None
+
+
+def _mode(path: Path) -> int | None:
+    """Of what a path leads to; None: nothing is there."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _create(draft: Path, target: Path, text: str = "") -> None:
+    """Write the draft, which nobody has made yet, with the permissions of what it shall replace."""
+    mode = _mode(target)
+    allowed = 0o666 if mode is None else stat.S_IMODE(mode)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, allowed)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        if mode is not None:
+            with suppress(PermissionError):  # some file systems keep no permissions
+                os.fchmod(handle, allowed)
+        file.write(text)
 
 
 def render(

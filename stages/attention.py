@@ -47,18 +47,22 @@ class Partial(NamedTuple):
     """Sum of exp(score - top) * value, [kv_heads, rows, head_dim]."""
 
 
-def empty_slot(config: Qwen3Config, context: int) -> Slot:
+def empty_slot(
+    config: Qwen3Config, context: int, sharding: jax.sharding.Sharding | None = None
+) -> Slot:
     dims = config.kv_heads, context, config.head_dim
     kept = "uint16" if config.dtype == "bfloat16" else config.dtype
-    return Slot(jnp.zeros(dims, kept), jnp.zeros(dims, kept))
+    keys, values = (jnp.zeros(dims, kept, device=sharding) for _ in Slot._fields)
+    return Slot(keys, values)
 
 
 def attend(
-    q: jax.Array, k: jax.Array, v: jax.Array, slot: Slot, start: jax.Array
+    q: jax.Array, k: jax.Array, v: jax.Array, slot: Slot, start: jax.Array, depth: int
 ) -> tuple[jax.Array, Slot]:
     """New tokens at positions start, start + 1, ... see each other causally and all before them.
 
-    q [n, heads, head_dim], k and v [n, kv_heads, head_dim], float32; start is a scalar.
+    q [n, heads, head_dim], k and v [n, kv_heads, head_dim], float32; start is a scalar, at most
+    `depth`.
     Returns float32 [n, heads, head_dim] and the slot with the new keys and values written.
     A negative start is an absent token, n = 1: it reads nothing of the slot and leaves it as it is.
     """
@@ -72,7 +76,7 @@ def attend(
     q = jnp.pad(q, ((0, 0), (0, rows - n * share), (0, 0))).astype(_floats(new.keys).dtype)
     token = jnp.arange(rows)[:, None] // share
     part = _over(q, new, jnp.arange(n) <= token)
-    part = _over_cache(q, slot, start, part)
+    part = _over_cache(q, slot, start, depth, part)
     o = (part.values / part.total)[:, : n * share]
     o = o.reshape(kv_heads, n, share, head_dim).swapaxes(0, 1).reshape(n, heads, head_dim)
     # Write after reading, or XLA copies the cache. It drops optimisation barriers before it
@@ -83,7 +87,12 @@ def attend(
 
 
 def attend_each(
-    q: jax.Array, k: jax.Array, v: jax.Array, slots: Sequence[Slot], positions: jax.Array
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    slots: Sequence[Slot],
+    positions: jax.Array,
+    depth: int,
 ) -> tuple[jax.Array, list[Slot]]:
     """One new token in each of several slots, as `attend` has it; positions [n]."""
     found = kernels.chosen()
@@ -94,20 +103,21 @@ def attend_each(
     # Each row by itself: faster on CPU than one batched product, and never dependent on its
     # neighbours.
     done = [
-        attend(q[i : i + 1], k[i : i + 1], v[i : i + 1], slot, positions[i])
+        attend(q[i : i + 1], k[i : i + 1], v[i : i + 1], slot, positions[i], depth)
         for i, slot in enumerate(slots)
     ]
     return jnp.concatenate([o for o, _ in done]), [slot for _, slot in done]
 
 
-def _over_cache(q: jax.Array, slot: Slot, start: jax.Array, part: Partial) -> Partial:
+def _over_cache(q: jax.Array, slot: Slot, start: jax.Array, depth: int, part: Partial) -> Partial:
     """Add the cached positions below start.
 
     What this needs beside the cache does not grow with it on CPU: one piece's scores at a time.
     """
     context = slot.keys.shape[1]
     if jax.default_backend() != "cpu":  # a loop there costs more than reading what is masked
-        return _merge(part, _over(q, slot, jnp.arange(context) < start))
+        read = Slot(slot.keys[:, :depth], slot.values[:, :depth])
+        return _merge(part, _over(q, read, jnp.arange(depth) < start))
     size = min(PIECE, context)
 
     def add(i: jax.Array, part: Partial) -> Partial:

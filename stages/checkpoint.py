@@ -99,6 +99,11 @@ class Checkpoint:
             tensors=choose(path, config, wanted, headers),
         )
 
+    def files(self) -> dict[Path, tuple[int, ...]]:
+        """What `identity` says now of each file that the tensors lie in, but for the last: others
+        may change permissions meanwhile, or link to it. Raises CheckpointError."""
+        return {file: identity(file)[:-1] for file in {t.file for t in self.tensors.values()}}
+
     def block_tensors(self, block: int) -> dict[str, dict[str, Tensor]]:
         """Tensors of one block by the short names of `Qwen3Config.block_shapes`, and by part.
 
@@ -205,6 +210,19 @@ def indexed_shards(index: Path, wanted: Iterable[str]) -> list[str]:
             raise CheckpointError(f"{index}: tensor {tensor} lies in {name!r}, not a shard's name")
         names.add(name)
     return sorted(names)
+
+
+def identity(file: Path) -> tuple[int, ...]:
+    """What a file has no longer when something else is written to its place, or over it.
+
+    Copies of another model may have the same size and date, but not the same time of the inode's
+    change, which comes last. Raises CheckpointError.
+    """
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {_reason(error)}") from None
+    return found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns
 
 
 def read_header(file: Path) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy.typing as npt
+from jax.sharding import NamedSharding
 
 from stages import cache
 
@@ -38,15 +39,19 @@ if _config.jax_compilation_cache_dir is None:  # unless the user chose another p
     _config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
-def compiled(function: Callable[..., Any], *shapes: Any, donate: int | None = None) -> Any:
+def compiled(
+    function: Callable[..., Any], *shapes: Any, donate: int | None = None, out: Any = None
+) -> Any:
     """`function` compiled for arguments of these shapes; argument `donate` is consumed.
+
+    `out` is the sharding of each result, None where the arguments have none.
 
     One process at a time compiles: members of one machine often need the same executable, and all
     but the first then find it in the cache. And JAX writes an entry in place, so none reads one
     that is half written.
     """
     donated = () if donate is None else (donate,)
-    lowered = jax.jit(function, donate_argnums=donated).lower(*shapes)
+    lowered = jax.jit(function, donate_argnums=donated, out_shardings=out).lower(*shapes)
     with _alone, cache.turn(CACHE), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         executable = lowered.compile()
@@ -70,19 +75,28 @@ def _clear() -> None:
             entry.unlink(missing_ok=True)
 
 
-def abstract(dims: Sequence[int], dtype: npt.DTypeLike) -> jax.ShapeDtypeStruct:
+def abstract(
+    dims: Sequence[int], dtype: npt.DTypeLike, sharding: NamedSharding | None = None
+) -> jax.ShapeDtypeStruct:
     """Stands for an array in `compiled`."""
     make: Any = jax.ShapeDtypeStruct
-    struct: jax.ShapeDtypeStruct = make(tuple(dims), dtype)
+    struct: jax.ShapeDtypeStruct = make(tuple(dims), dtype, sharding=sharding)
     return struct
 
 
-def abstracts(tree: Any) -> Any:
-    """The same nesting with each array made abstract."""
-    return jax.tree.map(lambda array: abstract(array.shape, array.dtype), tree)
+def abstracts(tree: Any, sharding: NamedSharding | None = None) -> Any:
+    """The same nesting with each array made abstract: split as it is, or else as said."""
+
+    def one(array: Any) -> jax.ShapeDtypeStruct:
+        own = getattr(array, "sharding", None)
+        of = own if isinstance(own, NamedSharding) else sharding
+        return abstract(array.shape, array.dtype, of)
+
+    return jax.tree.map(one, tree)
 
 
 def workspace(executable: Any) -> int:
-    """Bytes that a compiled function needs beside its arguments: temporaries and new results."""
+    """Bytes that a compiled function needs on each device beside its arguments: temporaries and
+    new results."""
     memory = executable.memory_analysis()
     return int(memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes)

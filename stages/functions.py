@@ -28,12 +28,14 @@ class Functions:
         x: jax.Array,
         positions: jax.Array,
         slots: Sequence[Sequence[Slot]],
+        *,
+        depth: int,
     ) -> tuple[jax.Array, list[list[Slot]]]:
-        """One token of each row: x [b, hidden], positions [b], negative where a row is absent;
-        slots of each block and row."""
+        """One token of each row: x [b, hidden], positions [b], at most `depth` and negative where a
+        row is absent; slots of each block and row."""
 
         def rows(old: Sequence[Slot]) -> Callable[..., tuple[jax.Array, list[Slot]]]:
-            return lambda q, k, v: attend_each(q, k, v, old, positions)
+            return lambda q, k, v: attend_each(q, k, v, old, positions, depth)
 
         new = []
         for leaves, old in zip(blocks, slots, strict=True):
@@ -47,12 +49,15 @@ class Functions:
         x: jax.Array,
         start: jax.Array,
         slots: Sequence[Sequence[Slot]],
+        *,
+        depth: int,
     ) -> tuple[jax.Array, list[list[Slot]]]:
-        """Successive tokens of one row: x [n, hidden] from start on; its slot of each block."""
+        """Successive tokens of one row: x [n, hidden] from start on, which is at most `depth`; its
+        slot of each block."""
         positions = start + jnp.arange(x.shape[0])
 
         def one(old: Slot) -> Callable[..., tuple[jax.Array, Slot]]:
-            return lambda q, k, v: attend(q, k, v, old, start)
+            return lambda q, k, v: attend(q, k, v, old, start, depth)
 
         new = []
         for leaves, (old,) in zip(blocks, slots, strict=True):

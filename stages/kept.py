@@ -4,6 +4,7 @@ One safetensors file for each block, in the user's cache; a file is complete or 
 neither formats nor devices.
 """
 
+import fcntl
 import hashlib
 import json
 import logging
@@ -22,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stages import cache
-from stages.checkpoint import CheckpointError, Tensor, read_header
+from stages.checkpoint import CheckpointError, Tensor, identity, read_header
 from stages.formats import WORDS
 
 log = logging.getLogger(__name__)
@@ -45,25 +46,19 @@ _HEADERS = {word: header for header, word in WORDS.items()}
 def named(sources: Iterable[Tensor], form: str) -> str:
     """The name of what is made of these tensors by `form`; another when one of their files changes.
 
-    Its first half says where they lie, its second what tells their files' contents: copies of
-    another model may have the same size and date, but not the same time of the inode's change.
-    Raises CheckpointError when a file cannot be looked at.
+    Its first half says where they lie, its second what files those are. Raises CheckpointError when
+    one cannot be looked at.
     """
     place = hashlib.sha256(form.encode())
-    identity = hashlib.sha256()
+    files = hashlib.sha256()
     seen: set[Path] = set()
     for tensor in sources:
         file = tensor.file.absolute()
         place.update(repr((str(file), tensor.dtype, tensor.shape, tensor.start)).encode())
         if file not in seen:
             seen.add(file)
-            try:
-                found = file.stat()
-            except OSError as error:
-                raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
-            of = found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
-            identity.update(repr(of).encode())
-    return f"{place.hexdigest()[:32]}-{identity.hexdigest()[:32]}"
+            files.update(repr(identity(file)).encode())
+    return f"{place.hexdigest()[:32]}-{files.hexdigest()[:32]}"
 
 
 def find(name: str) -> dict[str, Tensor] | None:
@@ -84,7 +79,7 @@ def keep(name: str, arrays: Mapping[str, Any]) -> bool:
     part = file.with_suffix(f".{os.getpid()}.part")
     try:
         FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _tidy(name)
+        tidy(name)
         size = sum(array.nbytes for array in arrays.values())
         free = shutil.disk_usage(FOLDER).free
         if free - size < SPARE_BYTES:
@@ -99,6 +94,43 @@ def keep(name: str, arrays: Mapping[str, Any]) -> bool:
         _say((error.strerror or str(error)).lower())
         return False
     return True
+
+
+def tidy(name: str = "") -> None:
+    """Remove what no start used for long, and what a process that was killed left half written.
+
+    With the name of what is to be kept now: also what was made of the same place when other files
+    lay there.
+    """
+    place = name.partition("-")[0]
+    with suppress(OSError):  # nothing was ever kept
+        for file in FOLDER.iterdir():
+            with suppress(OSError):  # another process may be quicker
+                if _useless(file, place):
+                    file.unlink()
+
+
+def _useless(file: Path, place: str) -> bool:
+    idle = time.time() - file.stat().st_mtime
+    if file.suffix == ".safetensors":
+        replaced = bool(place) and file.name.startswith(f"{place}-")
+        return replaced or idle > UNUSED_SECONDS
+    return file.suffix == ".part" and not _being_written(file, idle)
+
+
+def _being_written(file: Path, idle: float) -> bool:
+    """Whether a living process writes to it, or just did: it opens the file before it can lock it,
+    and not every file system has locks."""
+    if idle < cache.LOCK_SECONDS:
+        return True
+    with file.open("rb") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def _say(why: str) -> None:
@@ -129,25 +161,11 @@ def _write(file: Path, arrays: Mapping[str, Any]) -> None:
     text = json.dumps(header).encode()
     text = text.ljust(math.ceil((8 + len(text)) / PAGE) * PAGE - 8)
     with file.open("wb") as f:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this is over, or killed
         f.write(struct.pack("<Q", len(text)) + text)
         for array in arrays.values():
             values: npt.NDArray[Any] = np.asarray(array)
             f.write(values.reshape(-1).view(np.uint8).data)
         f.flush()
         os.fsync(f.fileno())  # or after a power cut the name may be there, and zeros under it
-
-
-def _tidy(name: str) -> None:
-    """Remove what was made of the same place when other files lay there, what nobody uses, and what
-    a process that was killed left half written."""
-    place, now = name.partition("-")[0], time.time()
-    for file in FOLDER.iterdir():
-        with suppress(OSError):  # another process may be quicker
-            idle = now - file.stat().st_mtime
-            stale = file.name.startswith(f"{place}-") or idle > UNUSED_SECONDS
-            if stale if file.suffix == ".safetensors" else _dead(file, idle):
-                file.unlink()
-
-
-def _dead(file: Path, idle: float) -> bool:
-    return file.suffix == ".part" and idle > cache.LOCK_SECONDS

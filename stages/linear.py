@@ -38,9 +38,9 @@ def product(x: jax.Array, weight: Weight) -> jax.Array:
 
     x is rounded to the weight's dtype (for Int8 to bfloat16 or finer); sums are float32 or exact. A
     row's result does not depend on the other rows. Nor does it on how many there are: bitwise on
-    CPU, where tests hold it to that (with `stages.kernels` up to their MOST_ROWS, and among all
-    larger numbers); elsewhere up to LEAST_ROWS_ELSEWHERE, beyond which the library may sum in
-    another order.
+    CPU, where tests hold it to that (bfloat16 with `stages.kernels` up to their MOST_ROWS, and
+    among all larger numbers); elsewhere up to LEAST_ROWS_ELSEWHERE, beyond which the library may
+    sum in another order.
     """
     return products(x, weight)[0]
 
@@ -48,18 +48,22 @@ def product(x: jax.Array, weight: Weight) -> jax.Array:
 def products(x: jax.Array, *weights: Weight) -> list[jax.Array]:
     """The product of x with each of the weights, which are all of one kind: the same as one by one,
     in fewer calls."""
+    found = kernels.chosen()
     matrices = [weight for weight in weights if not isinstance(weight, Int8)]
     if not matrices:
-        return [_int8(x, weight) for weight in weights if isinstance(weight, Int8)]
+        int8s = [weight for weight in weights if isinstance(weight, Int8)]
+        if found:  # faster than XLA's for any number of rows
+            return found.int8_products(x.astype(jnp.float32), int8s)
+        return [_int8(x, weight) for weight in int8s]
     x = x.astype(matrices[0].dtype)
-    found = kernels.chosen()
     if found and x.dtype == jnp.bfloat16 and x.shape[0] <= kernels.MOST_ROWS:
         return found.products(x, matrices)
     return [_dot(x, weight) for weight in matrices]
 
 
 def _int8(x: jax.Array, weight: Int8) -> jax.Array:
-    """Few rows are bound by reading the weight, which XLA:CPU would widen in memory first."""
+    """In pure JAX. Few rows are bound by reading the weight, which XLA:CPU would widen in memory
+    first."""
     rows, inputs = x.shape
     few = rows <= kernels.MOST_ROWS and inputs <= MOST_INPUTS
     if jax.default_backend() == "cpu" and few:
@@ -69,9 +73,13 @@ def _int8(x: jax.Array, weight: Int8) -> jax.Array:
 
 
 def _fixed_point(x: jax.Array, weight: Int8) -> jax.Array:
-    """x as two int8 a value: 16 bits, of which a row's largest value uses all. Sums are exact."""
+    """x as two int8 a value: 16 bits, of which a row's largest value uses all. Sums are exact.
+
+    A row that is not finite gives NaN (of which XLA:CPU's maximum knows nothing).
+    """
     rows = x.shape[0]
     step = jnp.max(jnp.abs(x), axis=1, keepdims=True) / (127 << 8)
+    step = jnp.where(jnp.isfinite(x).all(axis=1, keepdims=True), step, jnp.nan)
     whole = jnp.round(x / jnp.where(step > 0, step, 1)).astype(jnp.int32)
     high = (whole + 128) >> 8
     low = whole - (high << 8)

@@ -6,7 +6,7 @@ Random weights of a model's shapes run through a real `Stage`; nothing is loaded
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -14,13 +14,11 @@ import numpy as np
 import psutil
 
 from stages import random
-from stages.attention import empty_slot
-from stages.compile import abstract, abstracts, compiled, workspace
+from stages.compile import abstracts, compiled, workspace
 from stages.config import Kept, Qwen3Config
-from stages.formats import Shape
-from stages.functions import Functions
+from stages.executables import Executables
 from stages.linear import Int8, Weight, product
-from stages.sampling import Sampling
+from stages.mesh import Split
 from stages.stage import PREFILL_CHUNK, Stage
 
 WEIGHT_BYTES = 1 << 29
@@ -89,16 +87,17 @@ class Shapes:
 
 @dataclass(frozen=True)
 class Measured:
-    """One device's figures. A spread is the range from the first to the third quartile."""
+    """Figures of a device, or of several as one. A spread is the range from the first to the third
+    quartile."""
 
     platform: str
     """"cpu", "cuda", "metal" or JAX's own word."""
     device: str
-    """An accelerator in its maker's words; empty for a CPU."""
-    device_id: str
-    """Tells one memory of this machine from another; empty for RAM."""
+    """An accelerator in its maker's words, or several that work as one; empty for a CPU."""
+    device_ids: tuple[str, ...]
+    """Tell the memories of this machine apart that hold equal parts; empty for RAM."""
     device_bytes: int | None
-    """What JAX may allocate on an accelerator; None where memory is RAM or not reported."""
+    """What JAX may allocate in all of them; None where memory is RAM or not reported."""
     bandwidth: int
     """Bytes of weights per second, one row, while they are being read."""
     bandwidth_spread: int
@@ -121,7 +120,8 @@ class Measured:
 
 
 class Probe:
-    """One model's shapes on JAX's default device, compiled and ready to be measured, also again.
+    """One model's shapes on the devices that will serve it, compiled and ready to be measured, also
+    again.
 
     Holds about WEIGHT_BYTES of random weights.
     """
@@ -137,7 +137,8 @@ class Probe:
         self._workspace = _workspace(config)
         self._runtime_bytes = psutil.Process().memory_info().rss
         self._say("compiling")
-        small = Shapes(config.hidden, 1, 1, 32, 32, 32, config.dtype, config.kept).config()
+        self._split = Split.of(config)
+        small = slight(config)
         nothing = random.block(small)
         self._nothing, self._nothings = (
             Stage(small, [nothing] * n, None, context=CONTEXT, groups=1, rows=1)
@@ -165,14 +166,14 @@ class Probe:
         beside = min(beside, statistics.median(times[1]) / 2)
         rates = [self._block_bytes / max(each - beside, each / 2) for each in times[1]]
         base, row, context = self._workspace
-        device = jax.devices()[0]
-        own = device.platform != "cpu"
-        limit = (device.memory_stats() or {}).get("bytes_limit") if own else None
+        devices = self._split.devices
+        platform = devices[0].platform
+        limits = _limits(devices)
         return Measured(
-            platform=PLATFORMS.get(device.platform, device.platform),
-            device=device.device_kind if own else "",
-            device_id=str(device.id) if limit is not None else "",
-            device_bytes=limit,
+            platform=PLATFORMS.get(platform, platform),
+            device=self._split.words if platform != "cpu" else "",
+            device_ids=self._split.names if limits else (),
+            device_bytes=min(limits) * len(devices) if limits else None,
             bandwidth=_median(rates),
             bandwidth_spread=_spread(rates),
             overhead_us=_median([s * 1e6 for s in overhead]),
@@ -191,6 +192,14 @@ class Probe:
         if self._on_progress:
             parts = [*self._parts, "done"]
             self._on_progress(part, parts.index(part), len(self._parts))
+
+
+def slight(config: Qwen3Config) -> Qwen3Config:
+    """The same with next to no weights, on as many devices: a call costs its overhead."""
+    count = Split.of(config).count
+    return replace(
+        config, heads=count, kv_heads=count, head_dim=32, ffn=32 * count, vocab=32 * count
+    )
 
 
 def measure_device(shapes: Shapes, on_progress: Progress | None = None) -> Measured:
@@ -228,15 +237,14 @@ def per_block(steps: list[float], overhead: list[float], blocks: int) -> list[fl
 
 
 class _Product:
-    """A prefill chunk's product with an [ffn, hidden] matrix, kept as the model's are."""
+    """A prefill chunk's product with an [ffn, hidden] matrix, kept and split as the model's are."""
 
     def __init__(self, config: Qwen3Config):
-        self._x = jax.device_put(np.ones((PREFILL_CHUNK, config.hidden), config.dtype))
-        self._weight: Weight = jax.device_put(
-            np.ones((config.ffn, config.hidden), config.kept or config.dtype)
-        )
-        if config.kept:
-            self._weight = Int8(self._weight, jax.device_put(np.ones(config.ffn, np.float32)))
+        split, leaves = Split.of(config), config.block_leaves()
+        names = [name for name in ("gate", "gate.scale") if name in leaves]
+        gate, *scale = [split.put(name, np.ones(*leaves[name])) for name in names]
+        self._x = split.put("x", np.ones((PREFILL_CHUNK, config.hidden), config.dtype))
+        self._weight: Weight = Int8(gate, *scale) if scale else gate
         self._run = compiled(product, *abstracts((self._x, self._weight)))
         self._operations = 2 * PREFILL_CHUNK * config.ffn * config.hidden
 
@@ -247,26 +255,23 @@ class _Product:
 
 
 def _workspace(config: Qwen3Config) -> tuple[int, int, int]:
-    """Coefficients base, row and context from the compiler's analysis; no weight is made.
+    """Coefficients base, row and context from the compiler's analysis, of all devices together; no
+    weight is made.
 
     Added over the executables although they run in turn: some tens of MB on the safe side.
     The context's is 0 on CPU, where attention holds the scores of one piece of the cache at a time
     (`stages.attention`); elsewhere those of all of it.
     """
-    functions = Functions(config, head=True)
-    assert functions.head is not None
-    block = [_abstract_leaves(functions.block.names, config.block_leaves())]
-    head = _abstract_leaves(functions.head.names, config.head_leaves())
+    split = Split.of(config)
+
+    def code(context: int) -> Executables:
+        return Executables(config, split, blocks=1, head=True, context=context)
 
     def prefill(context: int) -> int:
-        slot = jax.eval_shape(lambda: empty_slot(config, context))
-        x, start = abstract((PREFILL_CHUNK, config.hidden), config.dtype), abstract((), np.int32)
-        return workspace(compiled(functions.prefill, block, x, start, [[slot]], donate=3))
+        return split.count * workspace(code(context).prefill(PREFILL_CHUNK, context))
 
     def sample(rows: int) -> int:
-        x, positions = abstract((rows, config.hidden), config.dtype), abstract((rows,), np.int32)
-        greedy = abstracts(Sampling.greedy(rows))
-        return workspace(compiled(functions.sample, head, x, positions, greedy))
+        return split.count * workspace(code(CONTEXT).sample(rows))
 
     short, long = PREFILL_CHUNK, 4 * PREFILL_CHUNK
     small, large = prefill(short), prefill(long)
@@ -274,11 +279,16 @@ def _workspace(config: Qwen3Config) -> tuple[int, int, int]:
     one, many = sample(1), sample(ROWS[-1])
     # A row's decode attention works one row at a time and is smaller than a prefill's.
     row = max(0, -(-(many - one) // (ROWS[-1] - 1)))
-    return max(0, small - short * context) + one, row, context
+    base = max(0, small - short * context) + one
+    # The plan counts one of each leaf. (Of blocks these are norms: a few KB each.)
+    return base + split.copies(config.head_leaves()), row, context
 
 
-def _abstract_leaves(names: list[str], leaves: dict[str, tuple[Shape, str]]) -> list[Any]:
-    return [abstract(*leaves[name]) for name in names]
+def _limits(devices: Sequence[jax.Device]) -> list[int]:
+    """What JAX may allocate on each; none where the memory is RAM or one of them does not say."""
+    found = [(each.memory_stats() or {}).get("bytes_limit") for each in devices]
+    known = [limit for limit in found if limit is not None]
+    return known if devices[0].platform != "cpu" and len(known) == len(found) else []
 
 
 def _times(call: Callable[[], Any], seconds: float, *, idle: float = 0.0) -> list[float]:

@@ -4,24 +4,24 @@ Knows one group of rows at a time and the positions it is told; not requests, ri
 Calls block until the result is there and are made from one thread.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import jax
 import numpy as np
 import numpy.typing as npt
-from jax import lax
 
-from stages.attention import Slot, empty_slot
+from stages.attention import empty_slot
 from stages.checkpoint import Checkpoint
-from stages.compile import abstract, abstracts, compiled
 from stages.config import Kept, Qwen3Config
-from stages.formats import Shape
+from stages.executables import Executables
 from stages.functions import Functions
 from stages.kernels import MOST_ROWS
+from stages.mesh import Split
 from stages.sampling import Sampling
 from stages.weights import Loader
 
@@ -31,6 +31,9 @@ that waits behind one chunk waits a few steps' time, not a whole prompt's."""
 
 PREFILL_BUCKETS = (32, PREFILL_CHUNK)
 """Chunks are padded to one of these; short prompts and last chunks are common."""
+
+LEAST_DEPTH = 512
+"""Where a call cannot read just the valid part of the cache, none is compiled to read less."""
 
 Array = npt.NDArray[Any]
 Progress = Callable[[str, int, int], None]
@@ -52,13 +55,27 @@ def prefill_buckets(context: int) -> list[int]:
     return sorted({min(n, context) for n in PREFILL_BUCKETS})
 
 
+def depth_buckets(context: int) -> list[int]:
+    """Numbers of cached positions that a call is compiled for: it takes the next one up.
+
+    On CPU attention reads the valid ones only, whatever the context. Elsewhere it reads the whole
+    context or a quarter: a short conversation shall not pay for the long one that may come, yet
+    each number is a stage to compile.
+    """
+    if jax.default_backend() == "cpu" or context < 4 * LEAST_DEPTH:
+        return [context]
+    return [-(-context // 4), context]
+
+
 class Stage:
     """Blocks `blocks` of a checkpoint, with KV slots for `groups` times `rows` sequences.
 
     Every hidden state has `wire_dtype`. On CPU a row's result is bitwise the same in any row,
     beside any other rows and under any division of the blocks among like devices, and tests hold
-    it to that. Elsewhere the same is meant, but is at the mercy of the library's products (see
-    `stages.linear`), and no test has shown it.
+    it to that. Elsewhere a row's result is the same but for the rounding of sums: the library's
+    products may sum by the number of rows (see `stages.linear`), and so does attention by how much
+    of the cache the longest row of a step makes it read. Several devices (`stages.mesh`) take sums
+    in parts, which rounds them in another way, too.
     """
 
     chunk = PREFILL_CHUNK
@@ -74,8 +91,8 @@ class Stage:
         rows: int,
         on_progress: Progress | None = None,
     ):
-        """Leaves are in the order of `Functions.block.names` and `Functions.head.names`; abstract
-        ones will do until the first call.
+        """Leaves are in the order of `Functions.block.names` and `Functions.head.names`, placed as
+        `Split` has it; until the first call empty lists will do.
 
         Allocates the caches and compiles every executable.
         """
@@ -83,17 +100,21 @@ class Stage:
         self.wire_dtype = np.dtype(config.dtype)
         self.context, self.groups, self.rows = context, groups, rows
         self.blocks = len(blocks)
-        self._functions = Functions(config, head=head is not None)
-        self._empty_slot = partial(empty_slot, config, context)
+        self._split = Split.of(config)
+        self.devices = self._split.words
+        self._empty_slot = partial(empty_slot, config, context, self._split.slot)
         self._place(blocks, head)
-        self._decode: dict[int, Any] = {}
-        self._prefill: dict[int, Any] = {}
+        self._steps, self._chunks = decode_buckets(rows), prefill_buckets(context)
+        self._depths = depth_buckets(context)
+        self._decode: dict[tuple[int, int], Any] = {}
+        self._prefill: dict[tuple[int, int], Any] = {}
         self._sample: dict[int, Any] = {}
         self._enter: dict[int, Any] = {}
         self._copy: Any = None
         self._piece = min(PREFILL_CHUNK, context)
-        self._logits: Any = jax.jit(self._functions.logits)  # compiles when first called
-        jobs = list(self._jobs())
+        functions = Functions(config, head=head is not None)
+        self._logits: Any = jax.jit(functions.logits)  # compiles when first called
+        jobs = list(self._jobs(config))
         with ThreadPoolExecutor(1) as beside:  # to have the memory takes as long as some code
             slots = beside.submit(self._empty_slots)
             for done, job in enumerate(jobs):
@@ -141,7 +162,7 @@ class Stage:
             if on_progress:
                 on_progress("loading", done, total)
 
-        loader = Loader(jax.devices()[0], count)
+        loader = Loader(Split.of(config), count)
         names, head_names = functions.block.names, functions.head.names if functions.head else []
 
         def load() -> tuple[list[list[jax.Array]], list[jax.Array] | None]:
@@ -157,11 +178,10 @@ class Stage:
                 if on_progress:
                     on_progress(what, done, total)
 
-            block = _abstract_leaves(names, config.block_leaves())
             stage = cls(
                 config,
-                [block] * len(blocks),
-                _abstract_leaves(head_names, config.head_leaves()) if head else None,
+                [[]] * len(blocks),
+                [] if head else None,
                 context=context,
                 groups=groups,
                 rows=rows,
@@ -179,11 +199,12 @@ class Stage:
         n = len(x)
         if not 0 < n <= self.chunk or not 0 <= start <= self.context - n:
             raise ValueError(f"{n} tokens from position {start} in a context of {self.context}")
-        bucket = next(b for b in self._prefill if n <= b)
+        bucket = next(b for b in self._chunks if n <= b)
         y: Any = _padded(x, bucket)
         if y.ndim == 1:
             y = self._enter[bucket](self._head, y.astype(np.int32))
-        y = self._advance(self._prefill[bucket], y, np.int32(start), group, [row])
+        run = self._prefill[bucket, self._depth(start)]
+        y = self._advance(run, y, np.int32(start), group, [row])
         return np.asarray(y)[:n]
 
     def decode(self, group: int, positions: Array, x: Array) -> Array:
@@ -195,7 +216,7 @@ class Stage:
         y = np.zeros((len(x), self.hidden), self.wire_dtype)
         for present, rows, at in self._pieces(positions):
             taken = _taken(x, present, len(rows))
-            found = self._advance(self._decode[len(rows)], taken, at, group, rows)
+            found = self._advance(self._run(at), taken, at, group, rows)
             y[present] = np.asarray(found)[: present.size]
         return y
 
@@ -214,7 +235,7 @@ class Stage:
                 at,
                 Sampling(*(_taken(np.asarray(a), present, len(rows)) for a in sampling)),
             )
-            found = self._advance(self._decode[len(rows)], entered, at, group, rows)
+            found = self._advance(self._run(at), entered, at, group, rows)
             tokens[present] = np.asarray(drawn)[: present.size]
             y[present] = np.asarray(found)[: present.size]
         return tokens, y
@@ -244,14 +265,22 @@ class Stage:
             raise ValueError(
                 f"positions {positions.tolist()} with {self.rows} rows and context {self.context}"
             )
-        every, most = np.flatnonzero(positions >= 0), max(self._decode)
+        every, most = np.flatnonzero(positions >= 0), self._steps[-1]
         for start in range(0, every.size, most):
             present = every[start : start + most]
-            bucket = next(b for b in self._decode if present.size <= b)
-            others = np.setdiff1d(np.arange(self.rows), present)[: bucket - present.size]
+            bucket = next(b for b in self._steps if present.size <= b)
+            rows = present.tolist()
+            others = (row for row in range(self.rows) if row not in rows)
             at = np.full(bucket, -1, np.int32)
             at[: present.size] = positions[present]
-            yield present, [*present.tolist(), *others.tolist()], at
+            yield present, [*rows, *islice(others, bucket - present.size)], at
+
+    def _run(self, at: Array) -> Any:
+        """What takes one token of rows at these positions."""
+        return self._decode[at.size, self._depth(at.max())]
+
+    def _depth(self, position: int) -> int:
+        return next(depth for depth in self._depths if position <= depth)
 
     def _advance(self, run: Any, x: Any, at: Any, group: int, rows: Sequence[int]) -> jax.Array:
         """Take x through the blocks, with the slots of these rows of a group."""
@@ -283,56 +312,35 @@ class Stage:
             for _ in range(self.groups)
         ]
 
-    def _jobs(self) -> Iterator[Callable[[], None]]:
+    def _jobs(self, config: Qwen3Config) -> Iterator[Callable[[], None]]:
         """Each compiles one executable."""
-        functions = self._functions
-        leaves, slot = abstracts(self._spans[0]), jax.eval_shape(self._empty_slot)
-
-        def ints(*dims: int) -> jax.ShapeDtypeStruct:
-            return abstract(dims, np.int32)
-
-        def hiddens(n: int) -> jax.ShapeDtypeStruct:
-            return abstract((n, self.hidden), self.wire_dtype)
-
-        def slots(rows: int) -> Any:
-            return [[slot] * rows for _ in leaves]
-
-        def decode(b: int) -> None:
-            shapes = leaves, hiddens(b), ints(b), slots(b)
-            self._decode[b] = compiled(functions.decode, *shapes, donate=3)
-
-        def prefill(n: int) -> None:
-            shapes = leaves, hiddens(n), ints(), slots(1)
-            self._prefill[n] = compiled(functions.prefill, *shapes, donate=3)
-
-        def sampled(b: int) -> None:
-            shapes = hiddens(b), ints(b), abstracts(Sampling.greedy(b))
-            self._sample[b] = compiled(functions.sample, abstracts(self._head), *shapes)
-
-        def enter(n: int) -> None:
-            self._enter[n] = compiled(functions.enter, abstracts(self._head), ints(n))
-
-        def piece(target: jax.Array, source: jax.Array, start: jax.Array) -> jax.Array:
-            some = lax.dynamic_slice_in_dim(source, start, self._piece, axis=1)
-            return lax.dynamic_update_slice_in_dim(target, some, start, axis=1)
+        code = Executables(
+            config,
+            self._split,
+            blocks=len(self._spans[0]),
+            head=self._head is not None,
+            context=self.context,
+        )
 
         def copy() -> None:
-            def pieces(target: Slot, source: Slot, start: jax.Array) -> Slot:
-                copied: Slot = jax.tree.map(partial(piece, start=start), target, source)
-                return copied
+            self._copy = code.copy(self._piece)
 
-            self._copy = compiled(pieces, slot, slot, ints(), donate=0)
+        def keep(made: dict[Any, Any], size: Any, make: Callable[[], Any]) -> None:
+            made[size] = make()
 
-        head = self._head is not None
         yield copy
-        for b in decode_buckets(self.rows):
-            yield from (partial(f, b) for f in ((decode, sampled) if head else (decode,)))
-        for n in prefill_buckets(self.context):
-            yield from (partial(f, n) for f in ((prefill, enter) if head else (prefill,)))
-
-
-def _abstract_leaves(names: Sequence[str], leaves: Mapping[str, tuple[Shape, str]]) -> list[Any]:
-    return [abstract(*leaves[name]) for name in names]
+        for rows in self._steps:
+            for depth in self._depths:
+                made = partial(code.decode, rows, depth)
+                yield partial(keep, self._decode, (rows, depth), made)
+            if self._head is not None:
+                yield partial(keep, self._sample, rows, partial(code.sample, rows))
+        for tokens in self._chunks:
+            for depth in self._depths:
+                made = partial(code.prefill, tokens, depth)
+                yield partial(keep, self._prefill, (tokens, depth), made)
+            if self._head is not None:
+                yield partial(keep, self._enter, tokens, partial(code.enter, tokens))
 
 
 def _padded(x: Array, n: int) -> Array:

@@ -1,15 +1,17 @@
-"""Put tensors of a checkpoint on a device, each from its own byte range; reads nothing else.
+"""Put tensors of a checkpoint on devices, each from its own byte range; reads nothing else.
 
 On CPU a tensor that lies aligned in its file is mapped and used where it is, without a copy or
 anonymous memory; otherwise it is read once, into huge pages where there are some. Other devices
-copy from the mapping. A weight that is to sit in memory otherwise than on disk is converted and
-kept (`stages.kept`); no more than one block, or the head, is in memory twice.
+copy from the mapping, each of several only its part. A weight that is to sit in memory otherwise
+than on disk is converted and kept (`stages.kept`); no more than one block, or the head, is in
+memory twice. One device converts its own; several have it done in RAM.
 """
 
 import mmap
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from stages.checkpoint import CheckpointError, Tensor
 from stages.config import DTYPES, Qwen3Config
 from stages.convert import convert
 from stages.formats import SCALES, WORDS
+from stages.mesh import Split, whole_on
 
 PAGE = mmap.PAGESIZE
 
@@ -36,6 +39,7 @@ READERS = 2
 Weights = Mapping[str, Mapping[str, Tensor]]
 """Tensors of each weight, by part."""
 
+Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -45,23 +49,25 @@ class Loader:
     Raises CheckpointError when a file cannot be read or has become shorter than its header said.
     """
 
-    def __init__(self, device: jax.Device, on_bytes: Callable[[int], None]):
-        self._device = device
+    def __init__(self, split: Split, on_bytes: Callable[[int], None]):
+        self._split = split
         self._on_bytes = on_bytes
+        self._converter = split.devices[0] if split.count == 1 else jax.devices("cpu")[0]
         self._files: dict[Path, mmap.mmap] = {}
 
     def load(self, tensor: Tensor) -> jax.Array:
-        array = self._array(tensor)
+        """All of it, where it can be converted."""
+        array = self._array(tensor, partial(whole_on, self._converter))
         self._on_bytes(tensor.nbytes)
         return array
 
     def load_all(
         self, names: Sequence[str], weights: Weights, config: Qwen3Config
     ) -> list[jax.Array]:
-        """The leaves of these names."""
+        """The leaves of these names, on their devices."""
         tensors = [tensor for parts in weights.values() for tensor in parts.values()]
         if weights.keys() == set(names) and all(t.dtype == DTYPES[config.dtype] for t in tensors):
-            plain = [weights[name]["weight"] for name in names]
+            plain = {name: weights[name]["weight"] for name in names}
             return self._arrays(plain, lambda tensor: self._on_bytes(tensor.nbytes))
         name = kept.named(tensors, _form(config))
         found = kept.find(name)
@@ -71,38 +77,38 @@ class Loader:
                 if found is None:
                     leaves = self._converted(names, weights, config)
                     if not kept.keep(name, leaves):
-                        return list(leaves.values())
+                        return [self._split.put(*leaf) for leaf in leaves.items()]
                     del leaves
                     found, tensors = kept.find(name), []  # which are counted by now
         if found is None or found.keys() != set(names):
             raise CheckpointError(f"{kept.FOLDER}: {name} is not what was kept; remove it")
-        arrays = self._arrays([found[name] for name in names], lambda tensor: None)
+        arrays = self._arrays({name: found[name] for name in names}, lambda tensor: None)
         for tensor in tensors:
             self._on_bytes(tensor.nbytes)
         return arrays
 
     def _arrays(
-        self, tensors: Sequence[Tensor], on_loaded: Callable[[Tensor], None]
+        self, leaves: Mapping[str, Tensor], on_loaded: Callable[[Tensor], None]
     ) -> list[jax.Array]:
         """Several at a time; on_loaded is called here, in order."""
         arrays = []
+        puts = [partial(self._split.put, name) for name in leaves]
         with ThreadPoolExecutor(READERS) as readers:
-            for tensor, array in zip(tensors, readers.map(self._array, tensors), strict=True):
+            reading = readers.map(self._array, leaves.values(), puts)
+            for tensor, array in zip(leaves.values(), reading, strict=True):
                 arrays.append(array)
                 on_loaded(tensor)
         return arrays
 
-    def _array(self, tensor: Tensor) -> jax.Array:
+    def _array(self, tensor: Tensor, put: Callable[[Array], jax.Array]) -> jax.Array:
         view = self._mapped(tensor)
-        on_cpu = self._device.platform == "cpu"
+        on_cpu = self._split.devices[0].platform == "cpu"
         if not on_cpu or view.ctypes.data % ALIGNED == 0:
             view[::PAGE].max(initial=0)  # bring it into memory now, not during the first token
         else:
             view = _read(tensor)
         weights = view.view(jnp.dtype(WORDS[tensor.dtype])).reshape(tensor.shape)
-        # The array keeps its memory alive; may_alias holds where device and alignment allow.
-        array: jax.Array = jax.device_put(weights, self._device, may_alias=True)
-        array.block_until_ready()
+        array = put(weights)
         if not on_cpu:
             self._let_go(tensor)
         return array

@@ -8,8 +8,10 @@ from pydantic import ValidationError
 
 from kafila.errors import BadFile
 from kafila.plan import values
+from kafila.plantext import nat_words
 from kafila.probe import report as files
 from kafila.probe.report import parse_probes, read_probes, render_probes, write_probes
+from kafila.session.view import report_line
 from tests.plan.fleets import key, probes, report
 
 
@@ -84,6 +86,23 @@ def test_reachability_in_a_report() -> None:
     assert files.Report.model_validate_json(full.model_dump_json()) == full
     with pytest.raises(BadFile, match=r"mapping must be 'endpoint-independent', .* not 'cone'"):
         parse_probes(text.replace("mapping: endpoint-independent", "mapping: cone"))
+
+
+def test_no_nat_is_said_and_changes_no_prediction() -> None:
+    nat = files.Nat(
+        mapping="endpoint-independent", filtering="address-dependent", public="203.0.113.7"
+    )
+    bare, behind = (nat.model_copy(update={"translated": each}) for each in (False, True))
+    assert [each.kind for each in (nat, bare, behind)] == ["ordinary", "none", "ordinary"]
+    assert nat.value() == bare.value() == behind.value()
+    assert bare.model_copy(update={"mapping": "unknown"}).kind == "unknown"
+    assert files.Nat(mapping="unknown", filtering="unknown", blocked=True).kind == "blocked"
+    assert [nat_words(each) for each in (None, nat, bare)] == [None, "ordinary NAT", "no NAT"]
+    assert "no NAT (address-dependent filtering)" in report_line(report("anna", nat=bare))
+    for each in (nat, bare, behind):
+        text = render_probes(probes(reports=(report("anna", nat=each),)))
+        assert ("translated" in text) == (each is not nat)
+        assert parse_probes(text).reports[0].nat == each
 
 
 GOOD = render_probes(probes("anna", "bert"))

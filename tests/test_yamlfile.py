@@ -1,5 +1,7 @@
 """The strict YAML layer: what is refused, with its line, and what survives a round trip."""
 
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from kafila.defaults import MAX_FILE_BYTES
 from kafila.errors import BadFile
-from kafila.yamlfile import parse, read, render, write
+from kafila.yamlfile import check_writable, parse, read, render, write
 
 REFUSED = {
     "a: 1\nb: [1, 2\nc: 3\n": r"f:3: not valid YAML",
@@ -75,6 +77,67 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="cannot be written"):
         write(tmp_path / "none" / "a.yaml", "a: 1\n")
     assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link.yaml").symlink_to("here/a.yaml")
+    for text in ("a: 1\n", "a: 2\n"):
+        check_writable(tmp_path / "link.yaml")
+        write(tmp_path / "link.yaml", text)
+        assert (tmp_path / "here" / "a.yaml").read_text() == text
+    assert (tmp_path / "link.yaml").is_symlink()
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["a.yaml"]
+    (tmp_path / "loop").symlink_to("loop")
+    for touch in (check_writable, lambda path: write(path, "a: 1\n")):
+        with pytest.raises(BadFile, match="cannot be written: too many levels"):
+            touch(tmp_path / "loop")
+    assert (tmp_path / "loop").is_symlink()
+
+
+def test_permissions_stay(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    write(file, "a: 1\n")
+    new = tmp_path / "new"
+    new.touch()
+    assert file.stat().st_mode == new.stat().st_mode
+    for mode in (0o600, 0o640, 0o666):
+        file.chmod(mode)
+        write(file, "a: 2\n")
+        assert stat.S_IMODE(file.stat().st_mode) == mode
+
+
+def test_a_draft_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though somebody had guessed its name and laid a link there."""
+    (tmp_path / "precious").write_text("precious")
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * size)
+    write(tmp_path / "a.yaml", "a: 1\n")
+    (tmp_path / f".kafila-{'0' * 8}.new").symlink_to(tmp_path / "precious")
+    for touch in (check_writable, lambda path: write(path, "a: 2\n")):
+        with pytest.raises(BadFile, match="cannot be written: file exists"):
+            touch(tmp_path / "a.yaml")
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert (tmp_path / "a.yaml").read_text() == "a: 1\n"
+
+
+def test_as_long_a_name_as_can_be(tmp_path: Path) -> None:
+    file = tmp_path / ("a" * 250 + ".yaml")
+    check_writable(file)
+    write(file, "a: 1\n")
+    assert file.read_text() == "a: 1\n"
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """Nor is a device: `--svg /dev/full` of root once made it a file."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    check_writable(pipe)
+    write(pipe, "a: 1\n")
+    assert os.read(reader, 100) == b"a: 1\n"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
 
 
 def test_comments_and_headings_stand_where_they_belong() -> None:

@@ -1,5 +1,6 @@
 """The `kafila` command: verbs are imported when they are called, so start-up stays instant."""
 
+import contextlib
 import importlib
 import os
 import sys
@@ -9,7 +10,7 @@ from typing import NoReturn
 import click
 
 from kafila import __version__
-from kafila.errors import INTERRUPTED, BadFile, KafilaError, UsageProblem
+from kafila.errors import INTERRUPTED, UNREAD, BadFile, KafilaError, UsageProblem
 
 VERBS = {
     "probe": "Measure this machine, alone or with the other members of a session.",
@@ -46,7 +47,12 @@ class _Verbs(click.Group):
 @click.command(
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Example: kafila probe --model demo; kafila plan > plan.yaml; kafila serve plan.yaml",
+    epilog="""\b
+Example: kafila probe --model demo; kafila plan > plan.yaml; kafila serve plan.yaml
+\b
+Exit status: 0 done, 1 a fault of Kafila, 2 usage, 3 not admitted, 4 bad plan or report,
+5 checkpoint, 6 network, 7 identity or code, 130 interrupted, 141 nobody reads the output
+""",
 )
 @click.version_option(__version__, prog_name="kafila")
 def cli() -> None:
@@ -58,6 +64,10 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed for us; nor shall a socket take its place
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    if "KAFILA_PARENT" in os.environ:  # it is one of several, as in a demo
+        from kafila.processes import end_with_parent
+
+        end_with_parent()
     try:
         if any(not word or (word.startswith("--") and word.endswith("=")) for word in sys.argv[1:]):
             raise UsageProblem("an argument is empty; is a variable of the shell unset?")
@@ -65,8 +75,11 @@ def main() -> None:
         sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
         _end("interrupted", INTERRUPTED)
+    except SystemExit:  # click's way to end when nobody reads the output any more
+        _exit(UNREAD)
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):
+            error.show()
         _exit(error.exit_code)
     except KafilaError as error:
         _end(str(error), error.exit_code)
@@ -79,7 +92,8 @@ def main() -> None:
 def _end(words: str, code: int) -> NoReturn:
     """Say why on stderr and end. Names from files and peers move no cursor and colour nothing."""
     shown = "".join(c if c.isprintable() or c == "\n" else "?" for c in words)
-    click.echo(f"kafila: {shown}", err=True)
+    with contextlib.suppress(OSError):
+        click.echo(f"kafila: {shown}", err=True)
     _exit(code)
 
 

@@ -95,7 +95,7 @@ async def _check(identity: "Identity", where: "Meeting") -> dict[str, Any]:
 
 def _found(net: "Netcheck") -> dict[str, Any]:
     """What was found out of this machine, without the rendezvous' figures."""
-    from kafila.plan.reach import KINDS, paper_class, private, through
+    from kafila.plan.reach import KINDS, private, through
 
     verdict, nat = net.verdict(), net.nat()
     reaches = []
@@ -109,9 +109,9 @@ def _found(net: "Netcheck") -> dict[str, Any]:
         )
     return {
         "nat": nat.model_dump(mode="json"),  # as reports have it
-        "class": paper_class(nat.value()),
+        "class": nat.kind,
         "udp": not verdict.silent,
-        "translated": verdict.translated,
+        "translated": nat.translated,
         "ports_kept": verdict.preserved,
         "carrier_grade": net.carrier_grade,
         "rendezvous_inside": nat.public is not None and private(nat.public),
@@ -130,7 +130,7 @@ def _text(found: dict[str, Any]) -> str:
             ("mapping", nat["mapping"]),
             ("filtering", _filtering(nat["filtering"])),
         ]
-    lines.append(("class", found["class"]))
+    lines.append(("class", "no NAT" if found["class"] == "none" else found["class"]))
     lines.append(("rendezvous", _rendezvous(found["rendezvous"])))
     lines += [("note", note) for note in _notes(found)]
     shown = [f"{name:<12}{words}" for name, words in lines]
@@ -151,7 +151,8 @@ def _kind(reach: dict[str, Any]) -> str:
 def _address(found: dict[str, Any]) -> str:
     public = found["nat"]["public"]
     if not found["translated"]:
-        return f"{public}, this machine's own: no NAT"
+        known = found["translated"] is False
+        return f"{public}, this machine's own{': no NAT' if known else ', in its own network'}"
     ports = "keeps" if found["ports_kept"] else "changes"
     return f"{public}, of a NAT that {ports} port numbers"
 

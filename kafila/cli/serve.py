@@ -141,13 +141,17 @@ async def _serve(
     load.check(plan, source)
     listener = server.bind(port) if me == 0 else None
     name, model = plan.model.name, None
+    loop = asyncio.get_running_loop()
 
     def open_stage(on_progress: "Callable[[str, int, int], None]") -> "Stage":
         nonlocal model
         folder = load.fetch(plan, me, source)
         if me == 0:  # the others know nothing of text
             model = Model.open(name, folder)
-        return load.open_stage(plan, me, folder, on_progress)
+        stage = load.open_stage(plan, me, folder, on_progress)
+        words = f"blocks {plan.ring[me].blocks} loaded on {stage.devices}"
+        loop.call_soon_threadsafe(shown.say, words)
+        return stage
 
     async def api(head: "Head", health: "Callable[[], dict[str, Any]]") -> None:
         assert listener is not None
@@ -167,7 +171,7 @@ async def _serve(
         if task:
             task.cancel()
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    loop.add_signal_handler(signal.SIGTERM, terminate)
     try:
         with view() as shown:
             await runtime.serve(

@@ -3,9 +3,10 @@
 Memory is the only reason to refuse; a slow ring is admitted.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from kafila.errors import BadFile, NotAdmitted
 from kafila.plan.groups import rows_of, sensible_groups
@@ -53,27 +54,30 @@ def share_rooms(devices: Sequence[Device]) -> tuple[tuple[Device, ...], tuple[st
     """The devices with rooms that can be had at once, and a note for every machine it concerns.
 
     Each process on a machine measured what is free for all of them. Where the rooms of one memory
-    add up to more than it can hold now, that is shared out in proportion. Doing so twice changes
-    nothing.
+    add up to more than it can hold now, that is shared out in proportion; a room that is parts of
+    several shrinks as its worst. Doing so twice changes nothing.
     """
-    machines: dict[str, list[Device]] = defaultdict(list)
+    users: dict[str, list[Device]] = defaultdict(list)
     for device in devices:
-        machines[device.machine].append(device)
+        for name in device.memories:
+            users[name].append(device)
     shares: dict[str, int] = {}
     notes = []
-    for members in machines.values():
-        memory = min(member.machine_bytes for member in members)
-        total = sum(member.room_bytes for member in members)
+    # Memories with the same users are one: a machine's, or those of devices that work as one.
+    for members, count in Counter(tuple(each) for each in users.values()).items():
+        memory = count * min(Fraction(each.machine_bytes, len(each.memories)) for each in members)
+        total = count * sum(Fraction(each.room_bytes, len(each.memories)) for each in members)
         if total <= memory:
             continue
-        for member in members:
-            shares[member.name] = max(1, member.room_bytes * memory // total)
+        for each in members:
+            share = max(1, int(each.room_bytes * memory / total))
+            shares[each.name] = min(share, shares.get(each.name, share))
         if len(members) == 1:
             name = members[0].name
-            notes.append(f"{name} cannot have more room than the {gib(memory)} of its memory")
+            notes.append(f"{name} cannot have more room than the {gib(int(memory))} of its memory")
         else:
             who = listed([member.name for member in members])
-            notes.append(f"{who} are on one machine and share {gib(memory)} of room")
+            notes.append(f"{who} are on one machine and share {gib(int(memory))} of room")
     shared = tuple(
         replace(each, room_bytes=shares.get(each.name, each.room_bytes)) for each in devices
     )

@@ -14,7 +14,7 @@ def edge_us(device: Device, after: Device, path: Path) -> int | None:
     nothing within one machine.
     """
     if path == "direct":
-        if device.machine == after.machine:
+        if device.host == after.host:
             return 0
         measured = pair_us(device, after)
         if measured is not None:

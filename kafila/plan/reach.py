@@ -43,7 +43,7 @@ def predict(a: Device, b: Device) -> Reach:
     behind one carrier's NAT depend on its hairpinning, which nobody measured.
     """
     if local(a, b):
-        return Reach("direct", "one machine" if a.machine == b.machine else "one LAN")
+        return Reach("direct", "one machine" if a.host == b.host else "one LAN")
     return through(a.nat, b.nat, (a.name, b.name))
 
 
@@ -71,7 +71,7 @@ def through(a: Nat, b: Nat, names: tuple[str, str]) -> Reach:
 
 def local(a: Device, b: Device) -> bool:
     """Whether their packets stay within one machine or one LAN."""
-    return a.machine == b.machine or _one_lan(a, b)
+    return a.host == b.host or _one_lan(a, b)
 
 
 def known(nat: Nat) -> bool:

@@ -84,8 +84,9 @@ class Nat:
 class Device:
     """One member as its probe measured it; what could not be measured is None or empty.
 
-    `machine` names the memory its room is part of, `machine_bytes` is what that memory can hold
-    now for all members together, its reserve taken off; `flops` are operations per second of a
+    `machine` names the machine and, after a colon, the memories that its room is equal parts of,
+    with commas; RAM has no name. `machine_bytes` is what those can hold now for all members
+    together, their reserve taken off; `flops` are operations per second of a
     prefill-sized product; `rows_ns` holds (rows, time of one block at that many rows) in rising
     order of rows, starting at one row, and `block_ns` is what of that time is not reading;
     `rtt_us` is the round trip to the rendezvous, `pairs_us` those to other members, by name;
@@ -108,6 +109,17 @@ class Device:
     upload: int | None = None
     nat: Nat = Nat()
     block_ns: int = 0
+
+    @property
+    def host(self) -> str:
+        """The machine, whichever of its memories the room is part of."""
+        return self.machine.partition(":")[0]
+
+    @property
+    def memories(self) -> tuple[str, ...]:
+        """Each memory that holds an equal part, by a name of its own."""
+        host, _, memories = self.machine.partition(":")
+        return tuple(f"{host}:{memory}" for memory in dict.fromkeys(memories.split(",")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def measure(
         )
         if found.device_bytes is None:
             usable = machine.host_memory()
-        else:  # a device with a memory of its own
+        else:  # devices with memories of their own
             usable = int(found.device_bytes * (1 - defaults.DEVICE_RESERVE_SHARE))
     return Report(
         name=name,
@@ -49,7 +49,7 @@ def measure(
         exchange_key=identity.exchange_key.hex(),
         platform=found.platform,
         hardware=machine.printable(found.device) or computing,
-        machine=machine.machine_id(found.device_id),
+        machine=machine.machine_id(found.device_ids),
         machine_bytes=usable,
         version=__version__,
         protocol=PROTOCOL,

@@ -3,6 +3,7 @@
 import hashlib
 import platform
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -10,12 +11,17 @@ import psutil
 from kafila import defaults
 
 
-def machine_id(device: str) -> str:
-    """Names the memory of `device` on this machine: equal for every member that shares it.
+def machine_id(devices: Sequence[str] = ()) -> str:
+    """Names this machine's RAM, or the memories of these of its devices: the machine comes first,
+    and what two members share has one name.
 
-    A digest, so that a report gives away neither serial numbers nor addresses.
+    Digests, so that a report gives away neither serial numbers nor addresses.
     """
-    return hashlib.sha256(f"kafila machine|{_serial()}|{device}".encode()).hexdigest()[:16]
+    machine, *memories = (
+        hashlib.sha256(f"kafila machine|{_serial()}|{each}".encode()).hexdigest()
+        for each in ("", *devices)
+    )
+    return ":".join([machine[:16], ",".join(each[:8] for each in memories)]).rstrip(":")
 
 
 def _serial() -> str:

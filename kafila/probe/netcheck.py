@@ -22,6 +22,7 @@ from kafila.net.connection import Connection
 from kafila.net.node import Node
 from kafila.net.reflecting import TOKEN_SIZE, TRANSACTION_SIZE, Answer, Ask, decode
 from kafila.net.udp import Udp, is_ipv6, resolve
+from kafila.plan.reach import private
 from kafila.probe.doors import Doors
 from kafila.probe.lan import local_networks
 from kafila.probe.nat import Classifier, Send, Servers, Socket, Verdict
@@ -147,13 +148,17 @@ class Netcheck:
     def nat(self) -> Nat:
         """What a report says of it."""
         verdict = self.verdict()
+        public = verdict.public[0] if verdict.public else None
+        # Seen from within its own network, a machine shows nothing of a NAT before the others.
+        unknown = public is None or (private(public) and not verdict.translated)
         return Nat(
             mapping=verdict.mapping,
             filtering=verdict.filtering,
             blocked=verdict.silent and self.tunnelled,
-            public=verdict.public[0] if verdict.public else None,
+            public=public,
             networks=local_networks(),
             ipv6=self.ipv6,
+            translated=None if unknown else verdict.translated,
         )
 
     @property

@@ -16,6 +16,7 @@ from kafila import yamlfile
 from kafila.defaults import MAX_MEMBERS
 from kafila.manifest import Manifest
 from kafila.plan import values
+from kafila.plan.reach import PaperClass, paper_class
 from kafila.schema import Address, Count, Key, Name, Strict, Whole, Words, build, without_absent
 from kafila.words import gib, ms
 from kafila.yamlfile import Document, Place
@@ -43,6 +44,9 @@ class Workspace(Strict):
     context_bytes: Whole
 
 
+NatKind = PaperClass | Literal["none"]
+
+
 class Nat(Strict):
     """How a member can be reached: RFC 4787's two behaviours, and where it stands."""
 
@@ -57,10 +61,21 @@ class Nat(Strict):
     names its router."""
     ipv6: bool = False
     """It has a global IPv6 address that works."""
+    translated: bool | None = None
+    """False: its address outside is its own, so there is no NAT; None and left out: not known. For
+    display: who may send to it is a matter of filtering, with a NAT or without."""
+
+    _as_written = without_absent("translated")
+
+    @property
+    def kind(self) -> NatKind:
+        """The paper's class of it, or none where there is no NAT."""
+        alike = self.mapping == "endpoint-independent"
+        return "none" if self.translated is False and alike else paper_class(self.value())
 
     def value(self) -> values.Nat:
         """The planner's view."""
-        return values.Nat(**self.model_dump())
+        return values.Nat(**self.model_dump(exclude={"translated"}))
 
 
 class Report(Strict):

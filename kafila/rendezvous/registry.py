@@ -33,6 +33,7 @@ from kafila.rendezvous.messages import (
     decode_request,
 )
 from kafila.rendezvous.reflection import Reflection
+from kafila.rendezvous.refusals import Refusals
 from kafila.rendezvous.relay import Relay
 from kafila.rendezvous.rings import Rings
 from kafila.rendezvous.sessions import Sessions
@@ -74,6 +75,7 @@ class Registry:
         self._joins = Rates(d.JOINS_PER_SECOND, d.JOINS_BURST, d.CLIENTS)
         self._sessions = Sessions()
         self._rings = Rings(relay)
+        self._refusals = Refusals()
         self.reflection = Reflection()
         """How clients learn what their NATs do; the shell brings it the datagrams."""
 
@@ -165,7 +167,7 @@ class Registry:
             actions += self.disconnected(silent.connection, now, why)
         for client in list(self._clients.values()):
             if not client.admitted and now - client.since >= d.STEP_SECONDS:
-                actions += self._expel(client, "private", _private(client.key), now)
+                actions += self._turn_away(client, now)
             elif client.role is None and now - client.since >= d.IDLE_CLIENT:
                 actions += self._expel(client, "busy", "nothing was asked for", now)
         return actions
@@ -207,11 +209,16 @@ class Registry:
         gone = self.disconnected(client.connection, now, f"refused: {text}")
         return _refuse(client.connection, why, text) + gone
 
+    def _turn_away(self, client: _Client, now: float) -> list[Action]:
+        """It has neither a key on the list nor shown a token."""
+        told = self._refusals.tell(client.host, client.key, "not on the list", now)
+        return self._expel(client, "private", _private(client.key), now) + told
+
     def _serve(self, client: _Client, request: Request, now: float) -> list[Action]:
         if client.role not in _TURNS.get(type(request), (client.role,)):
             return self._expel(client, "malformed", f"{request.kind} out of turn", now)
         if not client.admitted and not isinstance(request, Pass | Pong):
-            return self._expel(client, "private", _private(client.key), now)
+            return self._turn_away(client, now)
         match request:
             case Pong():
                 return []
@@ -251,7 +258,10 @@ class Registry:
         if not client.admitted and self._allowed is not None:
             if not self._allowed.proves(request.proof, self._key, client.key):
                 text = "this rendezvous is private, and the token in KAFILA_TOKEN is none of its"
-                return self._expel(client, "private", text, now)
+                told = self._refusals.tell(
+                    client.host, client.key, "its token is none of ours", now
+                )
+                return self._expel(client, "private", text, now) + told
             client.admitted = True
         return [Send(client.connection, Passed())]
 

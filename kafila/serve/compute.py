@@ -7,22 +7,40 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kafila.serve.turns import Turns
 
 R = TypeVar("R")
 
+_HAND_OVER: Final = 20e-6
+"""Seconds for which the loop lets go of the interpreter after it has woken the thread."""
 
-@dataclass(frozen=True)
-class _Call:
+
+class Outcome(Generic[R]):
+    """What a call returned or raised."""
+
+    __slots__ = ("_error", "_value")
+
+    def __init__(self, value: Any, error: BaseException | None) -> None:
+        self._value = value
+        self._error = error
+
+    def result(self) -> R:
+        """Return it or raise it."""
+        if self._error is not None:
+            raise self._error
+        value: R = self._value
+        return value
+
+
+class _Call(NamedTuple):
     run: Callable[[], Any]
-    future: asyncio.Future[Any]
+    then: Callable[[Outcome[Any]], None]
 
 
 class Compute:
-    """A daemon thread and its bounded queue. `submit` belongs to the loop it was made on.
+    """A daemon thread and its bounded queue; its methods belong to the loop it was made on.
 
     The thread takes its next call itself, so a busy loop does not keep the device waiting.
     """
@@ -31,17 +49,38 @@ class Compute:
         self._loop = asyncio.get_running_loop()
         self._turns: Turns[_Call] = Turns(bound)
         self._wake = threading.Condition()
+        self._idle = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
         self._thread.start()
 
-    def submit(self, run: Callable[[], R], *, decode: bool = False) -> "asyncio.Future[R]":
-        """Queue a call; its outcome arrives on the loop. OverflowError past the bound."""
-        future: asyncio.Future[R] = self._loop.create_future()
+    def submit(
+        self,
+        run: Callable[[], R],
+        then: Callable[[Outcome[R]], None],
+        *,
+        decode: bool = False,
+    ) -> None:
+        """Queue a call; `then` is called on the loop. OverflowError past the bound."""
         with self._wake:
-            self._turns.push(_Call(run, future), decode=decode)
+            self._turns.push(_Call(run, then), decode=decode)
+            idle = self._idle
             self._wake.notify()
-        return future
+        if idle:
+            # The thread is about to wake on another core. Were the interpreter held then, until
+            # the loop has nothing to do, it would go to sleep again and be woken once more.
+            time.sleep(_HAND_OVER)
+
+    async def run(self, run: Callable[[], R]) -> R:
+        """Queue a call and wait for what it returns or raises."""
+        future: asyncio.Future[Outcome[R]] = self._loop.create_future()
+
+        def then(outcome: Outcome[R]) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        self.submit(run, then)
+        return (await future).result()
 
     async def stop(self, seconds: float) -> bool:
         """Take no further call; True when the running one ended within `seconds`."""
@@ -55,20 +94,18 @@ class Compute:
         while True:
             with self._wake:
                 while not self._turns and not self._stopping:
+                    self._idle = True
                     self._wake.wait()
+                self._idle = False
                 if self._stopping:
                     return
                 call = self._turns.pop()
-            result: Any = None
-            error: BaseException | None = None
             try:
-                result = call.run()
-            except StopIteration as raised:  # a future takes any exception but this
-                error = RuntimeError(repr(raised))
+                outcome = Outcome[Any](call.run(), None)
             except BaseException as raised:  # whatever a stage raises is the caller's to handle
-                error = raised
+                outcome = Outcome[Any](None, raised)
             try:
-                self._loop.call_soon_threadsafe(_settle, call.future, result, error)
+                self._loop.call_soon_threadsafe(call.then, outcome)
             except RuntimeError:  # the loop is closed: nobody is left to hear it
                 return
 
@@ -82,12 +119,3 @@ def timed(run: Callable[[], R]) -> Callable[[], tuple[R, float]]:
         return result, 1e6 * (time.perf_counter() - began)
 
     return timing
-
-
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)

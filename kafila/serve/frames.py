@@ -221,16 +221,16 @@ def _decode(message: bytes, shape: Shape) -> Decode:
     _below(group, shape.groups, "group")
     if not 1 <= count <= shape.rows:
         raise FrameError(f"a decode step of {count} rows")
-    slots = struct.Struct(f"<{count}H{count}I")
-    if len(message) < _DECODE.size + slots.size:
+    end = _DECODE.size + 6 * count
+    if len(message) < end:
         raise FrameError(f"a decode step cut at {len(message)} bytes")
-    numbers = slots.unpack_from(message, _DECODE.size)
+    numbers = struct.unpack_from(f"<{count}H{count}I", message, _DECODE.size)
     rows, positions = numbers[:count], numbers[count:]
     if any(a >= b for a, b in itertools.pairwise(rows)):
         raise FrameError("a decode step whose rows do not ascend")
     _below(rows[-1], shape.rows, "row")
     _below(max(positions), shape.context, "position")
-    x = _activations(message, _DECODE.size + slots.size, count, shape)
+    x = _activations(message, end, count, shape)
     return Decode(group, step, rows, positions, x)
 
 

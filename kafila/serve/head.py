@@ -1,5 +1,6 @@
 """The head: carries out the scheduler's actions with its stage, the ring and the clients."""
 
+import asyncio
 import itertools
 import time
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import numpy as np
 from kafila.defaults import WAITING_REQUESTS
 from kafila.errors import KafilaError
 from kafila.serve.actions import Action, Chunk, End, Forward, Free, Step, Token
-from kafila.serve.compute import Compute, timed
+from kafila.serve.compute import Compute, Outcome, timed
 from kafila.serve.frames import Array, Decode, Frame, FrameError, Prefill, Release
 from kafila.serve.generation import Generation, Params
 from kafila.serve.member import Blocks, OnStep, at_last, checked, prefilled, unheard
@@ -39,6 +40,7 @@ class Head:
         self.decoded = Rate()
         self.prefilled = Rate()
         self.on_step: OnStep = unheard
+        self._loop = asyncio.get_running_loop()
         self._ring = ring
         self._stage = stage
         self._compute = compute
@@ -53,6 +55,7 @@ class Head:
         self._prompts: dict[int, Array] = {}
         self._params: dict[int, Params] = {}
         self._generations: dict[int, Generation] = {}
+        self._sampling: dict[int, tuple[tuple[tuple[int, int], ...], Sampling]] = {}
         # what came back from the ring, waiting for the group's next step
         self._x = np.zeros((stage.groups, stage.rows, stage.hidden), stage.wire_dtype)
         self._y: Array = self._x[0, :0]  # the last step's output, until it is forwarded
@@ -153,23 +156,50 @@ class Head:
         frame = Prefill(
             request, *chunk.slot, start, len(tokens), chunk.last, chunk.source, x=tokens
         )
-        future = self._compute.submit(lambda: prefilled(self._stage, frame))
 
-        def done(_: object) -> None:
+        def done(outcome: Outcome[Prefill]) -> None:
             with self._ring.guard():
-                out = future.result()  # or the stage's exception
+                out = outcome.result()
                 self.prefilled.add(len(tokens), time.monotonic())
                 self._ring.send(at_last(out) if self._ring.alone else out)
                 self._do(self.schedule.computed())
 
-        future.add_done_callback(done)
+        self._compute.submit(lambda: prefilled(self._stage, frame), done)
 
     def _step(self, step: Step) -> None:
         count = step.rows[-1][0] + 1
         positions = np.full(count, -1, np.int32)
-        sampling = Sampling.greedy(count)
-        for row, request, position in step.rows:
+        for row, _, position in step.rows:
             positions[row] = position
+        sampling = self._drawn(step, count)
+        x = self._x[step.group, :count].copy()  # the loop goes on writing other rows
+
+        def done(outcome: Outcome[tuple[tuple[Array, Array], float]]) -> None:
+            with self._ring.guard():
+                (tokens, y), took_us = outcome.result()
+                self._y = checked(self._stage, y, count)
+                chosen = [int(tokens[row]) for row, _, _ in step.rows]
+                self._do(self.schedule.computed(chosen))
+                if not sampling.temperature.any():  # drawing takes time that no plan knows
+                    self._loop.call_soon(self._note, step, took_us)  # once the frame has left
+
+        self._compute.submit(
+            timed(lambda: self._stage.step(step.group, positions, x, sampling)), done, decode=True
+        )
+
+    def _note(self, step: Step, took_us: float) -> None:
+        with self._ring.guard():
+            cached = sum(position for _, _, position in step.rows)
+            self.on_step(len(step.rows), cached, took_us)
+
+    def _drawn(self, step: Step, count: int) -> Sampling:
+        """How the rows of a step are drawn; made anew when other requests than before take it."""
+        who = tuple((row, request) for row, request, _ in step.rows)
+        before, sampling = self._sampling.get(step.group, ((), None))
+        if sampling is not None and who == before:
+            return sampling
+        sampling = Sampling.greedy(count)
+        for row, request in who:
             params = self._params.get(request)
             if params is None:
                 continue  # it was cancelled; its token will not be used
@@ -178,22 +208,8 @@ class Head:
             sampling.top_p[row] = params.top_p
             sampling.min_p[row] = params.min_p
             sampling.seed[row] = params.seed
-        x = self._x[step.group, :count].copy()  # the loop goes on writing other rows
-        future = self._compute.submit(
-            timed(lambda: self._stage.step(step.group, positions, x, sampling)), decode=True
-        )
-
-        def done(_: object) -> None:
-            with self._ring.guard():
-                (tokens, y), took_us = future.result()  # or the stage's exception
-                cached = sum(position for _, _, position in step.rows)
-                if not sampling.temperature.any():  # drawing takes time that no plan knows
-                    self.on_step(len(step.rows), cached, took_us)
-                self._y = checked(self._stage, y, count)
-                chosen = [int(tokens[row]) for row, _, _ in step.rows]
-                self._do(self.schedule.computed(chosen))
-
-        future.add_done_callback(done)
+        self._sampling[step.group] = who, sampling
+        return sampling
 
     def _forget(self, request: int) -> Generation | None:
         self._prompts.pop(request, None)

@@ -5,13 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from jax.errors import JaxRuntimeError
 
 from kafila import manifest
 from kafila.defaults import MAX_MESSAGE
-from kafila.errors import BadFile, CheckpointProblem
+from kafila.errors import BadFile, CheckpointProblem, NotAdmitted
 from kafila.planfile import PlanFile
 from kafila.serve.entry import rows
 from kafila.serve.frames import Shape, largest
+from stages import kept
 from stages.checkpoint import Checkpoint, CheckpointError
 from stages.stage import Stage
 
@@ -58,11 +60,16 @@ def fetch(plan: PlanFile, me: int, source: str) -> Path:
 def open_stage(
     plan: PlanFile, me: int, folder: Path, on_progress: Callable[[str, int, int], None]
 ) -> Stage:
-    """Load and compile the stage of member `me`. Raises CheckpointProblem."""
+    """Load and compile the stage of member `me`.
+
+    Raises CheckpointProblem, and NotAdmitted if there is less room than the plan was made for.
+    """
     blocks, head = plan.ring[me].block_range, me == 0
     try:
-        return Stage.open(
-            Checkpoint.open(folder, blocks, head=head),
+        checkpoint = Checkpoint.open(folder, blocks, head=head)
+        files = checkpoint.files()
+        stage = Stage.open(
+            checkpoint,
             blocks,
             head=head,
             context=plan.session.context,
@@ -71,8 +78,21 @@ def open_stage(
             kept=plan.model.kept,
             on_progress=on_progress,
         )
+        for file, now in checkpoint.files().items():
+            if now != files[file]:
+                raise CheckpointError(f"{file} was changed while it was loaded; start again")
     except CheckpointError as error:
         raise CheckpointProblem(str(error)) from None
+    except JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise NotAdmitted(
+            f"{plan.ring[me].name} has less memory now than the plan was made for: is another "
+            "program using it, or does this one see fewer devices than the probe did? Free it, or "
+            f"probe and plan anew ({str(error).splitlines()[0]})"
+        ) from None
+    kept.tidy()  # now that what this start uses is known
+    return stage
 
 
 def _revision(plan: PlanFile, source: str) -> str | None:

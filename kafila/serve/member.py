@@ -1,5 +1,6 @@
 """A member that is not the head: a frame comes in, its stage computes, a frame goes out."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kafila.serve.compute import Compute, timed
+from kafila.serve.compute import Compute, Outcome, timed
 from kafila.serve.frames import Array, Decode, Frame, FrameError, Prefill, Release, Shape
 from kafila.serve.rates import Rate
 from kafila.serve.ring import Ring
@@ -81,6 +82,7 @@ class Member:
         self.slots = Slots()
         self.rate = Rate()
         self.on_step: OnStep = unheard
+        self._loop = asyncio.get_running_loop()
         self._ring = ring
         self._stage = stage
         self._compute = compute
@@ -100,20 +102,22 @@ class Member:
                 self._ring.send(frame)
 
     def _submit(self, frame: Prefill | Decode, *, decode: bool) -> None:
+        def done(outcome: Outcome[tuple[Frame, float]]) -> None:
+            with self._ring.guard():
+                out, took_us = outcome.result()
+                self._ring.send(out)
+                if isinstance(frame, Decode):
+                    self._loop.call_soon(self._note, frame, took_us)  # once the frame has left
+
         try:
-            future = self._compute.submit(timed(lambda: self._computed(frame)), decode=decode)
+            self._compute.submit(timed(lambda: self._computed(frame)), done, decode=decode)
         except OverflowError as error:
             raise FrameError(str(error)) from None
 
-        def done(_: object) -> None:
-            with self._ring.guard():
-                out, took_us = future.result()  # or the stage's exception
-                if isinstance(frame, Decode):
-                    self.rate.add(len(frame.rows), time.monotonic())
-                    self.on_step(len(frame.rows), sum(frame.positions), took_us)
-                self._ring.send(out)
-
-        future.add_done_callback(done)
+    def _note(self, step: Decode, took_us: float) -> None:
+        with self._ring.guard():
+            self.rate.add(len(step.rows), time.monotonic())
+            self.on_step(len(step.rows), sum(step.positions), took_us)
 
     def _computed(self, frame: Prefill | Decode) -> Frame:
         """On the compute thread: the frame with this stage's output in it."""

@@ -127,7 +127,7 @@ async def _run(
             raise ring.failed.result()
         loop.call_soon_threadsafe(view.progress, what, done, total)
 
-    stage = await compute.submit(lambda: open_stage(progress))
+    stage = await compute.run(lambda: open_stage(progress))
     ring.on_loaded = lambda _: _say_waiting(ring, view)
     pace = Pace(planned(plan, ring.me))
     if ring.me == 0:

@@ -2,13 +2,10 @@
 
 import sys
 from types import TracebackType
-from typing import Final
 
 import click
 
 from kafila.address import Address, format_address
-from kafila.plan.reach import paper_class
-from kafila.plan.values import Behaviour
 from kafila.probe.report import Nat, Report
 from kafila.session.events import CodeReady, Event
 
@@ -84,16 +81,11 @@ def report_line(report: Report) -> str:
 
 
 def nat_line(nat: Nat) -> str:
-    """A NAT's class and its two behaviours, in short."""
+    """A NAT's class and its two behaviours."""
     if nat.blocked:
         return "UDP blocked"
-    maps, filters = _BEHAVIOUR[nat.mapping], _BEHAVIOUR[nat.filtering]
-    return f"{paper_class(nat.value())} NAT (maps {maps}, filters {filters})"
-
-
-_BEHAVIOUR: Final[dict[Behaviour, str]] = {
-    "endpoint-independent": "alike for all",
-    "address-dependent": "by address",
-    "address-and-port-dependent": "by address and port",
-    "unknown": "in an unknown way",
-}
+    filtering = f"{nat.filtering} filtering"
+    if nat.kind == "none":
+        return f"no NAT ({filtering})"
+    kind = nat.kind if nat.translated is None else f"{nat.kind} NAT"  # or there may be none
+    return f"{kind} ({nat.mapping} mapping, {filtering})"

@@ -25,7 +25,7 @@ SETS = ("avx512-bf16", "avx512", "avx2", "plain")
 """Instruction sets as `kernels.cc` numbers them, the best first."""
 
 MOST_ROWS = 16
-"""Products of more rows are bound by arithmetic, and XLA's own are as fast."""
+"""bfloat16 products of more rows are bound by arithmetic, and XLA's own are as fast."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,19 @@ class Kernels:
         results = [abstract((x.shape[0], w.shape[0]), np.float32) for w in weights]
         call = jax.ffi.ffi_call(f"kafila_products_{self.library}", results)
         return list(call(x, *weights, set=self._set))
+
+    def int8_products(
+        self, x: jax.Array, weights: Sequence[tuple[jax.Array, jax.Array]]
+    ) -> list[jax.Array]:
+        """float32 x [rows, in] by each of the weights, int8 [out, in] and the scale [out] of their
+        rows, float32 -> float32 [rows, out]: the same bits on every instruction set.
+
+        x is taken as whole numbers, a row's largest value as 16383. Sums of 1024 products are
+        exact, and rounded where they are added. A row that is not finite gives NaN.
+        """
+        results = [abstract((x.shape[0], len(scale)), np.float32) for _, scale in weights]
+        call = jax.ffi.ffi_call(f"kafila_int8_products_{self.library}", results)
+        return list(call(x, *(part for weight in weights for part in weight), set=self._set))
 
     def attention(
         self,
@@ -78,8 +91,9 @@ _choice: Any = _jax.make_user_context(default_value=_default)
 
 
 def chosen() -> Kernels | None:
-    """The kernels to trace with; None where everything is to be pure JAX."""
-    if jax.default_backend() != "cpu":
+    """The kernels to trace with; None where everything is to be pure JAX. That includes a CPU that
+    plays several devices, among which XLA cannot split a call."""
+    if jax.default_backend() != "cpu" or jax.device_count() > 1:
         return None
     return best() if _choice.value is _default else _choice.value
 
@@ -114,7 +128,7 @@ def available(folder: Path = build.FOLDER) -> tuple[Kernels, ...]:
         log.info("no kernels: %s", error)
         return ()
     name = file.stem
-    for function in ("products", "attention"):
+    for function in ("products", "int8_products", "attention"):
         handler = getattr(library, f"kafila_{function}")
         jax.ffi.register_ffi_target(
             f"kafila_{function}_{name}", _jax.ffi.pycapsule(handler), platform="cpu"

@@ -21,7 +21,7 @@ FOLDER = cache.FOLDER / "kernels"
 
 COMPILERS = ("c++", "g++", "clang++")
 
-SOURCES = ("kernels.cc", "lanes.h")
+SOURCES = ("kernels.cc", "lanes.h", "products.h", "attention.h")
 
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
 

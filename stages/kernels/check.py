@@ -34,27 +34,38 @@ def faults(kernels: "Kernels") -> str:
 
     x = normal(ROWS, IN).astype(jnp.bfloat16)
     weights = [(normal(out, IN) / IN**0.5).astype(jnp.bfloat16) for out in OUTS]
+    fine = normal(ROWS, IN)
+    int8s = [
+        (rng.integers(-128, 128, (out, IN)).astype(np.int8), abs(normal(out)) / IN) for out in OUTS
+    ]
     q = normal(len(POSITIONS), KV_HEADS * SHARE, HEAD_DIM)
     k, v = normal(2, len(POSITIONS), KV_HEADS, HEAD_DIM)
     floats = [normal(KV_HEADS, CONTEXT, HEAD_DIM) for _ in range(2 * len(POSITIONS))]
     bits = [a.astype(jnp.bfloat16).view(np.uint16) for a in floats]
 
-    def run(x: Any, weights: Any, q: Any, k: Any, v: Any, at: Any, *caches: Any) -> Any:
+    def run(x: Any, weights: Any, fine: Any, int8s: Any, tokens: Any, caches: Any) -> Any:
+        q, k, v, at = tokens
+
+        def products(i: int, n: int) -> Any:
+            some = slice(i, i + n)
+            return kernels.products(x[some], weights) + kernels.int8_products(fine[some], int8s)
+
         return (
-            kernels.products(x, weights),
-            [kernels.products(x[i : i + 1], weights) for i in (0, ROWS - 1)],
-            [kernels.attention(q, k, v, at, both) for both in caches],
+            products(0, ROWS),
+            [products(i, 1) for i in (0, ROWS - 1)],
+            [kernels.attention(q, k, v, at, each) for each in caches],
         )
 
-    given = x, weights, q, k, v, POSITIONS, floats, bits
+    given = x, weights, fine, int8s, (q, k, v, POSITIONS), (floats, bits)
     try:
         found = jax.tree.map(np.asarray, compiled(run, *abstracts(given))(*given))
     except jax.errors.JaxRuntimeError as error:
         return str(error).partition("\n")[0]
     products, alone, attention = found
-    for y, weight in zip(products, weights, strict=True):
-        if not _near(y, x.astype(np.float64) @ weight.astype(np.float64).T):
-            return "products are wrong"
+    expected = [_double(x) @ _double(weight).T for weight in weights]
+    expected += [_whole(fine) @ (_double(w) * scale[:, None]).T for w, scale in int8s]
+    if not all(map(_near, products, expected)):
+        return "products are wrong"
     for row, ys in zip((0, ROWS - 1), alone, strict=True):
         if any(a[0].tobytes() != b[row].tobytes() for a, b in zip(ys, products, strict=True)):
             return "a row's product depends on its neighbours"
@@ -62,6 +73,13 @@ def faults(kernels: "Kernels") -> str:
         if not _near(mixed, _attention(q, k, v, caches, extended)):
             return "attention is wrong"
     return ""
+
+
+def _whole(x: Array) -> Array:
+    """x as products with int8 take it: multiples of what is 1/16383 of a row's largest."""
+    unit = abs(x).max(1, keepdims=True) / np.float32(16383)
+    whole: Array = np.rint(x / unit) * unit.astype(np.float64)
+    return whole
 
 
 def _attention(q: Array, k: Array, v: Array, old: list[Array], new: list[Array]) -> Array:

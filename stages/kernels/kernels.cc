@@ -1,11 +1,12 @@
-// Decoding on a CPU: products of few rows with bfloat16 weights, and attention of one new token a
-// row over its KV cache, as calls that XLA makes.
+// Decoding on a CPU: products of few rows with bfloat16 or int8 weights, and attention of one new
+// token a row over its KV cache, as calls that XLA makes.
 //
 // Both read memory once and in order, on the threads of XLA's own pool. No result depends on how
 // the work falls to the threads, nor a row's on the rows beside it or their number.
 
 #include <algorithm>
 #include <atomic>
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -22,18 +23,24 @@
 namespace ffi = xla::ffi;
 
 constexpr int64_t COLUMNS = 4;      // weight rows read side by side
-constexpr int64_t BLOCK = 1024;     // weights of each at a time: x of all rows stays in a fast cache
+constexpr int64_t BLOCK = 1024;     // weights of each at a time: x stays in the fastest cache
+constexpr int64_t MOST_ROWS = 16;   // of x at a time
 constexpr int64_t PIECE = 32;       // cached positions at a time: their values stay there, too
 constexpr int64_t SEGMENT = 1024;   // cached positions that are one thread's work
 constexpr int64_t ALONE = 1 << 17;  // reading fewer bytes is not worth waking another thread for
 constexpr int64_t MOST_LANES = 16;
-constexpr float LOWEST = -1e30f;    // below any score, yet finite
+constexpr int64_t LINE = 64;        // bytes that are read from memory at once
+constexpr int64_t LARGEST = (1 << 14) - 1;  // whole number that a row of x is counted to
+constexpr float LOWEST = -FLT_MAX;  // no score is below it but minus infinity
+constexpr float ROUNDS = 3 << 22;   // floats near it are whole numbers, in the order of their bits
+
+static_assert(BLOCK * LARGEST * 128 < int64_t{1} << 31, "sums hold in 32 bits");
 
 typedef float Four __attribute__((vector_size(16)));
 
-template <int N>
+template <class T, int N>
 struct Vector {
-  typedef float Type __attribute__((vector_size(4 * N)));
+  typedef T Type __attribute__((vector_size(sizeof(T) * N)));
 };
 
 #if defined(__has_builtin)
@@ -67,13 +74,15 @@ static uint16_t narrow(float x) {
 
 // One product's matrix, [out, in], and where its [rows, out] go.
 struct Matrix {
-  const uint16_t* weights;
+  const void* weights;
+  const float* scale;  // of each of its rows; null where they have none
   float* y;
   int64_t out;
 };
 
 struct Product {
-  const void* x;  // arranged
+  const void* x;       // arranged
+  const float* units;  // what a row of x counts in
   int64_t rows, in;
 };
 
@@ -81,10 +90,15 @@ struct Attention {
   int64_t heads, kv_heads, share, head_dim, context;
 };
 
+// The loops for one kind of weights.
+struct Products {
+  void (*product)(const Product&, const Matrix&, int64_t from, int64_t to);
+  Product (*arrange)(const void* x, int64_t rows, int64_t in, std::vector<float>& room);
+};
+
 // One instruction set's loops.
 struct Kernels {
-  void (*product)(const Product&, const Matrix&, int64_t from, int64_t to);
-  void* (*arrange)(const uint16_t* x, int64_t rows, int64_t in, std::vector<float>& room);
+  Products bfloat16, int8;
   void (*attend_bits)(const Attention&, const float* q, const uint16_t* keys,
                       const uint16_t* values, int64_t n, float* out);
   void (*attend_floats)(const Attention&, const float* q, const float* keys, const float* values,
@@ -93,24 +107,32 @@ struct Kernels {
 
 #if defined(__x86_64__)
 
-#define WIDE "prefer-vector-width=512"
+#if defined(__clang__)
+#define WIDE  // it does not know the word, and takes whole registers
+#else
+#define WIDE ",prefer-vector-width=512"
+#endif
 
 #if __has_include(<avx512bf16intrin.h>)
 #define NAME avx512_bf16
 #define TARGET \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma," WIDE)))
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,fma" WIDE)))
 #define LANES 16
 #define ROWS 4
 #define DOT 1
 #define WIDEN _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p))
+#define WIDEN8 _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)p))
+#define MULTIPLIED _mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b)
 #include "lanes.h"
 #define HAS_BF16 1
 #endif
 
 #define NAME avx512
 #define WIDEN _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p))
+#define WIDEN8 _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)p))
+#define MULTIPLIED sum + (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b)
 #define TARGET \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma," WIDE)))
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma" WIDE)))
 #define LANES 16
 #define ROWS 4
 #define DOT 0
@@ -118,6 +140,8 @@ struct Kernels {
 
 #define NAME avx2
 #define WIDEN _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p))
+#define WIDEN8 _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)p))
+#define MULTIPLIED sum + (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b)
 #define TARGET __attribute__((target("avx2,fma")))
 #define LANES 8
 #define ROWS 2
@@ -158,7 +182,7 @@ extern "C" uint32_t kafila_supported() {
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     found |= 1 << 1;
 #ifdef HAS_BF16
-    if (__builtin_cpu_supports("avx512bf16")) found |= 1;
+    if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) found |= 1;
 #endif
   }
 #endif
@@ -197,45 +221,81 @@ static void share(ffi::ThreadPool& pool, int64_t items, int64_t unit, bool alone
 
 static ffi::Error refuse(const char* why) { return ffi::Error::InvalidArgument(why); }
 
+// x as `products` arranges it by all matrices, of which a weight has so many bytes.
+static void multiply(ffi::ThreadPool& pool, const Products& products, const void* x, int64_t rows,
+                     int64_t in, const std::vector<Matrix>& matrices, int64_t bytes) {
+  static thread_local std::vector<float> room;
+  const Product job = products.arrange(x, rows, in, room);
+  int64_t columns = 0;
+  for (const Matrix& m : matrices) columns += round_up(m.out, COLUMNS);
+  share(pool, columns, 2 * COLUMNS, bytes * columns * in < ALONE, [&](int64_t from, int64_t to) {
+    int64_t first = 0;  // of a matrix, among the columns of all
+    for (const Matrix& m : matrices) {
+      const int64_t begin = std::max(from - first, int64_t{0}), end = least(to - first, m.out);
+      if (begin < end) products.product(job, m, begin, end);
+      first += round_up(m.out, COLUMNS);
+    }
+  });
+}
+
+template <class Buffer>
+static bool shaped(const Buffer& buffer, std::initializer_list<int64_t> dims) {
+  const auto found = buffer.dimensions();
+  return std::equal(found.begin(), found.end(), dims.begin(), dims.end());
+}
+
 // x [rows, in] by each of the weights [out, in] -> [rows, out] each.
 static ffi::Error products(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::BF16> x,
                            ffi::RemainingArgs weights, ffi::RemainingRets ys) {
   if (x.dimensions().size() != 2 || weights.size() != ys.size())
     return refuse("shapes of a product");
-  const Kernels& kernels = *SETS[set];
   const int64_t rows = x.dimensions()[0], in = x.dimensions()[1];
   std::vector<Matrix> matrices;
-  int64_t columns = 0;
   for (size_t i = 0; i < weights.size(); ++i) {
     auto w = weights.get<ffi::Buffer<ffi::BF16>>(i);
     auto y = ys.get<ffi::Buffer<ffi::F32>>(i);
-    if (!w || !y || w->dimensions().size() != 2 || w->dimensions()[1] != in)
-      return refuse("shapes of a product");
+    if (!w || !y || w->dimensions().size() != 2) return refuse("shapes of a product");
     const int64_t out = w->dimensions()[0];
-    if ((*y)->element_count() != size_t(rows * out)) return refuse("shapes of a product");
-    matrices.push_back({(const uint16_t*)w->untyped_data(), (*y)->typed_data(), out});
-    columns += round_up(out, COLUMNS);
+    if (in < 1 || !shaped(*w, {out, in}) || !shaped(**y, {rows, out}))
+      return refuse("shapes of a product");
+    matrices.push_back({w->untyped_data(), nullptr, (*y)->typed_data(), out});
   }
-  static thread_local std::vector<float> room;
-  const Product job{kernels.arrange((const uint16_t*)x.untyped_data(), rows, in, room), rows, in};
-  share(pool, columns, 2 * COLUMNS, 2 * columns * in < ALONE, [&](int64_t from, int64_t to) {
-    int64_t first = 0;  // of a matrix, among the columns of all
-    for (const Matrix& m : matrices) {
-      const int64_t begin = std::max(from - first, int64_t{0}), end = least(to - first, m.out);
-      if (begin < end) kernels.product(job, m, begin, end);
-      first += round_up(m.out, COLUMNS);
-    }
-  });
+  multiply(pool, SETS[set]->bfloat16, x.untyped_data(), rows, in, matrices, 2);
   return ffi::Error::Success();
 }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_products, products,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Attr<int32_t>("set")
-                                  .Arg<ffi::Buffer<ffi::BF16>>()
-                                  .RemainingArgs()
-                                  .RemainingRets());
+// The same with int8 weights, each followed by the scale [out] of its rows.
+static ffi::Error int8_products(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x,
+                                ffi::RemainingArgs weights, ffi::RemainingRets ys) {
+  if (x.dimensions().size() != 2 || weights.size() != 2 * ys.size())
+    return refuse("shapes of a product");
+  const int64_t rows = x.dimensions()[0], in = x.dimensions()[1];
+  std::vector<Matrix> matrices;
+  for (size_t i = 0; i < ys.size(); ++i) {
+    auto w = weights.get<ffi::Buffer<ffi::S8>>(2 * i);
+    auto scale = weights.get<ffi::Buffer<ffi::F32>>(2 * i + 1);
+    auto y = ys.get<ffi::Buffer<ffi::F32>>(i);
+    if (!w || !scale || !y || w->dimensions().size() != 2) return refuse("shapes of a product");
+    const int64_t out = w->dimensions()[0];
+    if (in < 1 || !shaped(*w, {out, in}) || !shaped(*scale, {out}) || !shaped(**y, {rows, out}))
+      return refuse("shapes of a product");
+    matrices.push_back({w->untyped_data(), scale->typed_data(), (*y)->typed_data(), out});
+  }
+  multiply(pool, SETS[set]->int8, x.untyped_data(), rows, in, matrices, 1);
+  return ffi::Error::Success();
+}
+
+#define PRODUCTS(NAME, WITH, X)                             \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(NAME, WITH,                 \
+                                ffi::Ffi::Bind()            \
+                                    .Ctx<ffi::ThreadPool>() \
+                                    .Attr<int32_t>("set")   \
+                                    .Arg<ffi::Buffer<X>>()  \
+                                    .RemainingArgs()        \
+                                    .RemainingRets())
+
+PRODUCTS(kafila_products, products, ffi::BF16);
+PRODUCTS(kafila_int8_products, int8_products, ffi::F32);
 
 struct Row {
   void *keys, *values;
@@ -308,6 +368,7 @@ static void attend_rows(ffi::ThreadPool& pool, const Kernels& kernels, const Att
       const auto part = [&](size_t j) { return found.data() + (j * job.share + g) * stride; };
       float top = LOWEST, total = 0;
       for (size_t j = i; j < next; ++j) top = std::max(top, part(j)[width]);
+      if (top == LOWEST) total = NAN;  // no score is a number above minus infinity
       float* to = y + ((parts[i].row * job.kv_heads + parts[i].head) * job.share + g) * dim;
       std::fill(to, to + dim, 0.f);
       for (size_t j = i; j < next; ++j) {
@@ -326,26 +387,43 @@ static void attend_rows(ffi::ThreadPool& pool, const Kernels& kernels, const Att
 // row, which share their memory.
 static ffi::Error attention(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> q,
                             ffi::Buffer<ffi::F32> k, ffi::Buffer<ffi::F32> v,
-                            ffi::Buffer<ffi::S32> positions, ffi::RemainingArgs,
+                            ffi::Buffer<ffi::S32> positions, ffi::RemainingArgs given,
                             ffi::Result<ffi::Buffer<ffi::F32>> y, ffi::RemainingRets caches) {
-  const auto shape = q.dimensions(), cached = k.dimensions();
-  const size_t count = positions.element_count();
-  if (shape.size() != 3 || cached.size() != 3 || caches.size() != 2 * count)
+  const int64_t count = positions.element_count();
+  if (q.dimensions().size() != 3 || k.dimensions().size() != 3)
     return refuse("shapes of attention");
-  Attention job{shape[1], cached[1], shape[1] / cached[1], shape[2], 0};
+  const int64_t heads = q.dimensions()[1], kv_heads = k.dimensions()[1], dim = q.dimensions()[2];
+  if (kv_heads < 1 || heads % kv_heads || dim < 1 || !shaped(positions, {count}) ||
+      !shaped(q, {count, heads, dim}) || !shaped(k, {count, kv_heads, dim}) ||
+      !shaped(v, {count, kv_heads, dim}) || !shaped(*y, {count, heads, dim}))
+    return refuse("shapes of attention");
+  if (given.size() != size_t(2 * count) || caches.size() != given.size())
+    return refuse("caches of attention");
+  Attention job{heads, kv_heads, heads / kv_heads, dim, 0};
+  ffi::DataType kind = ffi::F32;
   std::vector<Row> rows;
-  bool bits = false;
-  for (size_t i = 0; i < count; ++i) {
-    auto keys = caches.get<ffi::AnyBuffer>(2 * i);
-    auto values = caches.get<ffi::AnyBuffer>(2 * i + 1);
-    if (!keys || !values || (*keys)->dimensions().size() != 3) return refuse("caches of attention");
-    job.context = (*keys)->dimensions()[1];
-    bits = (*keys)->element_type() == ffi::U16;
+  std::vector<void*> places;
+  for (size_t i = 0; i < caches.size(); ++i) {
+    auto before = given.get<ffi::AnyBuffer>(i);
+    auto cache = caches.get<ffi::AnyBuffer>(i);
+    if (!before || !cache || (*cache)->dimensions().size() != 3)
+      return refuse("caches of attention");
+    if (i == 0) {
+      kind = (*cache)->element_type();
+      job.context = (*cache)->dimensions()[1];
+      if (kind != ffi::U16 && kind != ffi::F32) return refuse("caches of attention");
+    }
+    if ((*cache)->element_type() != kind || !shaped(**cache, {kv_heads, job.context, dim}) ||
+        (*cache)->untyped_data() != before->untyped_data())
+      return refuse("caches of attention");
+    places.push_back((*cache)->untyped_data());
+  }
+  for (int64_t i = 0; i < count; ++i) {
     const int64_t at = positions.typed_data()[i];
     if (at >= job.context) return refuse("a position beyond the cache");
-    rows.push_back({(*keys)->untyped_data(), (*values)->untyped_data(), at});
+    rows.push_back({places[2 * i], places[2 * i + 1], at});
   }
-  const auto run = bits ? attend_rows<uint16_t> : attend_rows<float>;
+  const auto run = kind == ffi::U16 ? attend_rows<uint16_t> : attend_rows<float>;
   run(pool, *SETS[set], job, rows, q.typed_data(), k.typed_data(), v.typed_data(), y->typed_data());
   return ffi::Error::Success();
 }

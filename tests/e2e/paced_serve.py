@@ -14,6 +14,7 @@ from typing import Any
 
 from kafila.cli.serve import serve
 from kafila.planfile import PlanFile
+from kafila.processes import end_with_parent
 from kafila.serve import load
 from kafila.serve.entry import rows
 from tests.serve.paced import Pace, PacedStage, WideStage
@@ -35,6 +36,7 @@ def opener(wide: bool, paces: dict[str, Any]) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     said = json.loads(sys.argv.pop(1))
     load.open_stage = opener(said.pop("wide", False), said)  # the one part that is not real here
     serve()

@@ -1,6 +1,7 @@
 """Bad input at the command line: one clear line, the documented exit code, no leftovers."""
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -215,6 +216,37 @@ def test_a_full_disk_behind_stdout(tmp_path: Path) -> None:
         )
     assert done.returncode == 4
     assert "cannot be written" in one_line(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["check", "plan.yaml"], 4), (["nosuch"], 2), (["--version"], 0)]
+)
+def test_a_full_disk_behind_stderr(tmp_path: Path, words: list[str], code: int) -> None:
+    """What cannot be said changes nothing."""
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kafila", *words],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=full,
+        )
+    assert done.returncode == code
+
+
+def test_nobody_reads_the_output(tmp_path: Path) -> None:
+    """As with `| head -1`."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "kafila", "--help"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_the_largest_numbers_derive(run: Run, tmp_path: Path, plan: str) -> None:

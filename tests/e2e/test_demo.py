@@ -48,6 +48,20 @@ def test_once(temporary: dict[str, str]) -> None:
     assert "The plan predicted" in answer
 
 
+def test_nothing_outlives_a_demo_that_is_killed(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(DEMO, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while "cleo joins" not in (line := process.stdout.readline()):
+            assert line, "it ended by itself"
+        assert len(_working_in(tmp_path)) == 4, "the rendezvous and three that measure"
+        process.kill()
+    deadline = time.monotonic() + 30
+    while (left := _working_in(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted(temporary: dict[str, str], number: signal.Signals) -> None:
     process = subprocess.Popen(

@@ -29,6 +29,16 @@ def test_a_ring_gives_the_golden(
         assert ring.greedy(CASES[name].prompt, NEW_TOKENS) == Golden.read(name).tokens
 
 
+def test_members_with_several_devices_give_the_golden(
+    tmp_path: Path, golden_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    with Ring(tmp_path, golden_folder("tied"), (2, 4), context=192) as ring:
+        assert ring.greedy(CASES["tied"].prompt, NEW_TOKENS) == Golden.read("tied").tokens
+        assert "blocks 0-1 loaded on 2 x cpu" in ring.log(ring.names[0])
+        assert "blocks 2-5 loaded on 2 x cpu" in ring.log(ring.names[1])
+
+
 def test_float32_requests_do_not_feel_each_other(
     tmp_path: Path, golden_folder: Callable[[str], Path]
 ) -> None:

@@ -1,5 +1,7 @@
 """From a machine's memory to the rooms of the members on it, while other programs use it too."""
 
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,8 +11,11 @@ import pytest
 from kafila import defaults
 from kafila.net.identity import Identity
 from kafila.plan.admission import share_rooms
+from kafila.plan.edges import edge_us
 from kafila.plan.make import make_plan
+from kafila.plan.reach import predict
 from kafila.plan.refusal import Refused
+from kafila.plan.values import Device
 from kafila.probe import machine
 from kafila.probe import report as files
 from kafila.probe.device import measure
@@ -27,12 +32,17 @@ def with_ram(monkeypatch: pytest.MonkeyPatch, total: int, available: int) -> Non
     monkeypatch.setattr(machine, "_cgroup_limit", lambda: None)
 
 
-def probed(monkeypatch: pytest.MonkeyPatch, folder: Path, device_bytes: int | None) -> files.Report:
+def probed(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    device_bytes: int | None,
+    devices: tuple[str, ...] = ("0",),
+) -> files.Report:
     """A report whose timings are given: only what becomes of the memory is asked here."""
     found = Measured(
         platform="cpu" if device_bytes is None else "cuda",
         device="",
-        device_id="" if device_bytes is None else "0",
+        device_ids=() if device_bytes is None else devices,
         device_bytes=device_bytes,
         bandwidth=10**10,
         bandwidth_spread=0,
@@ -88,3 +98,44 @@ def test_a_device_with_a_memory_of_its_own_is_not_asked_for_ram(
     measured = probed(monkeypatch, tmp_path, 24 * GIB)
     assert measured.machine_bytes == measured.room_bytes
     assert 20 * GIB < measured.room_bytes < 24 * GIB
+
+
+def test_a_room_on_several_devices_is_shared_device_by_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Anna works on both cards, bert on the second, cleo on a third, dora on the CPU."""
+
+    def member(name: str, device_bytes: int | None, *devices: str) -> Device:
+        found = probed(monkeypatch, tmp_path, device_bytes, devices).device()
+        return replace(found, name=name)
+
+    with_ram(monkeypatch, 40 * GIB, 16 * GIB)
+    anna = member("anna", 48 * GIB, "0", "1")
+    bert, cleo = member("bert", 24 * GIB, "1"), member("cleo", 24 * GIB, "2")
+    dora = member("dora", None)
+    assert len({each.host for each in (anna, bert, cleo, dora)}) == 1
+    assert set(anna.memories) > set(bert.memories)
+    assert len({*anna.memories, *cleo.memories, *dora.memories}) == 4
+    shared, notes = share_rooms([anna, bert, cleo, dora])
+    card = bert.room_bytes
+    assert [each.room_bytes for each in shared] == [card, card // 2, card, dora.room_bytes]
+    assert len(notes) == 1
+    assert notes[0].startswith("anna and bert are on one machine and share")
+    assert share_rooms(shared) == (shared, ())
+    # Two who both work on both share what both hold, and a note says it once.
+    twins, notes = share_rooms([anna, replace(anna, name="bert")])
+    assert [each.room_bytes for each in twins] == [card, card]
+    assert len(notes) == 1
+    assert f"share {2 * card / GIB:.2f} GiB" in notes[0]
+
+
+def test_members_on_different_devices_of_a_machine_are_on_one_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_ram(monkeypatch, 40 * GIB, 16 * GIB)
+    rooms = [(24 * GIB, ("0",)), (24 * GIB, ("1",)), (None, ())]
+    members = [probed(monkeypatch, tmp_path, size, names).device() for size, names in rooms]
+    assert len({each.machine for each in members}) == 3
+    for one, other in combinations(members, 2):
+        assert predict(one, other).why == "one machine"
+        assert edge_us(one, other, "direct") == 0

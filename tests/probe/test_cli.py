@@ -26,6 +26,7 @@ def netcheck(home: Path, rendezvous: str, *more: str) -> "subprocess.CompletedPr
 
 
 def test_a_machine_without_a_nat(tmp_path: Path) -> None:
+    """Seen from its own network only, which the loopback is."""
     with process(tmp_path / "rendezvous") as running:
         port, _ = listening(running)
         at = f"127.0.0.1:{port}"
@@ -35,7 +36,7 @@ def test_a_machine_without_a_nat(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     nat = Nat.model_validate(found["nat"])
     assert (nat.mapping, nat.public) == ("endpoint-independent", "127.0.0.1")
-    assert found["class"] == "ordinary"
+    assert (found["class"], found["translated"]) == ("ordinary", None)
     assert found["udp"] is True
     assert found["rendezvous_inside"] is True
     assert found["rendezvous"]["datagram_bytes"] == 8900
@@ -45,8 +46,9 @@ def test_a_machine_without_a_nat(tmp_path: Path) -> None:
     assert shown.returncode == 0
     lines = shown.stdout.splitlines()
     assert lines[0] == "UDP         IPv4 yes, IPv6 no"
-    assert "address     127.0.0.1, this machine's own: no NAT" in lines
+    assert "address     127.0.0.1, this machine's own, in its own network" in lines
     assert "mapping     endpoint-independent" in lines
+    assert "class       ordinary" in lines
     assert "filtering   address-dependent, or none" in lines
     assert lines[-2:] == ["  through the relay (UDP is blocked at the other)", "      UDP blocked"]
 
@@ -85,6 +87,8 @@ def test_no_rendezvous(tmp_path: Path) -> None:
         ({}, {"filtering": "unknown"}, "the filtering needs a second port of the rendezvous"),
         ({"carrier_grade": True}, {}, "a carrier's NAT (100.64.0.0/10) is in the way"),
         ({"ports_kept": False}, {}, "203.0.113.7, of a NAT that changes port numbers"),
+        ({"translated": False}, {}, "203.0.113.7, this machine's own: no NAT"),
+        ({"translated": None}, {}, "203.0.113.7, this machine's own, in its own network"),
         ({}, {}, "class       ordinary"),
     ],
 )

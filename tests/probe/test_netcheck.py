@@ -48,12 +48,17 @@ async def members(tmp_path: Path) -> AsyncIterator[Members]:
             net.close()
 
 
-async def test_without_a_nat(members: Members) -> None:
+async def test_without_a_nat(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were loopback addresses public; in its own network a machine cannot tell."""
     net = await members.join()
     await net.classify()
     nat, verdict = net.nat(), net.verdict()
     assert (nat.mapping, nat.filtering) == (EI, AD)
     assert (nat.public, nat.blocked, verdict.translated) == ("127.0.0.2", False, False)
+    assert (nat.translated, nat.kind) == (None, "ordinary")
+    monkeypatch.setattr("kafila.probe.netcheck.private", lambda host: False)
+    nat = net.nat()
+    assert (nat.translated, nat.kind) == (False, "none")
     assert not net.carrier_grade
     assert await net.largest_datagram() == 8900
 
@@ -156,6 +161,7 @@ async def test_silence(members: Members, monkeypatch: pytest.MonkeyPatch) -> Non
     await net.classify()
     nat = net.nat()
     assert (nat.mapping, nat.filtering, nat.public) == ("unknown", "unknown", None)
+    assert (nat.translated, nat.kind) == (None, "unknown")
     assert not nat.blocked  # the connection to the rendezvous is UDP
     assert await net.largest_datagram() is None
 

@@ -562,6 +562,36 @@ def test_everybody_else_is_refused_in_clear_words(private: World, request_: Mess
     assert "bert" in private.closed
 
 
+def test_its_keeper_reads_whom_it_refuses(private: World) -> None:
+    private.connect("bert")
+    private.say("bert", Open(members=2))
+    private.connect("cleo")
+    private.say("cleo", Pass(proof="0" * 64))
+    private.connect("dora")
+    private.wait(d.STEP_SECONDS)
+    for name, why in (
+        ("bert", "not on the list"),
+        ("cleo", "its token is none of ours"),
+        ("dora", "not on the list"),
+    ):
+        (line,) = (line for line in private.log if key(name).hex() in line)
+        assert line.startswith("refused ")
+        assert line.endswith(why)
+
+
+def test_a_flood_of_strangers_does_not_fill_the_log(private: World) -> None:
+    count = 500
+    for number in range(count):
+        private.connect(f"s{number}")
+        private.say(f"s{number}", Open(members=2))
+    told = [line for line in private.log if "refused" in line]
+    assert len(told) <= d.REFUSALS_BURST + 1
+    private.wait(2 / d.REFUSALS_PER_SECOND)
+    private.connect("late")
+    private.say("late", Open(members=2))
+    assert private.log[-1].endswith(f"({count - len(told)} more since the last such line)")
+
+
 def test_strangers_get_no_grant_and_no_introduction(private: World) -> None:
     for name in ("bert", "cleo"):
         private.connect(name)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafila.serve.compute import Compute
+from kafila.serve.compute import Compute, Outcome
 from kafila.serve.turns import Turns
 
 
@@ -44,24 +44,23 @@ async def test_calls_run_on_one_other_thread_in_their_turns() -> None:
         begun.set()
         gate.wait()
 
-    first = compute.submit(wait)
+    done: list[Outcome[None]] = []
+    compute.submit(wait, done.append)
     await asyncio.to_thread(begun.wait)
-    rest = [
-        compute.submit(partial(ran.append, name), decode=name.startswith("d"))
-        for name in ("p1", "p2", "d1", "p3", "d2")
-    ]
+    for name in ("p1", "p2", "d1", "p3", "d2"):
+        compute.submit(partial(ran.append, name), done.append, decode=name.startswith("d"))
     gate.set()
-    await asyncio.gather(first, *rest)
+    assert await compute.run(threading.get_ident) != threading.get_ident()
     assert ran == ["d1", "p1", "d2", "p2", "p3"]
-    assert await compute.submit(threading.get_ident) != threading.get_ident()
+    assert [outcome.result() for outcome in done] == [None] * 6
     assert await compute.stop(5)
 
 
 async def test_exceptions_arrive_and_the_thread_goes_on() -> None:
     compute = Compute(bound=2)
     with pytest.raises(ZeroDivisionError):
-        await compute.submit(lambda: 1 / 0)
-    assert await compute.submit(lambda: 7) == 7
+        await compute.run(lambda: 1 / 0)
+    assert await compute.run(lambda: 7) == 7
     assert await compute.stop(5)
 
 
@@ -73,7 +72,7 @@ async def test_a_call_that_does_not_end_is_known() -> None:
         begun.set()
         gate.wait()
 
-    call = compute.submit(stuck)
+    call = asyncio.create_task(compute.run(stuck))
     await asyncio.to_thread(begun.wait)
     assert not await compute.stop(0.01)
     gate.set()

@@ -1,6 +1,8 @@
 """From plan and checkpoint to a stage: what a member must have, and what is refused before."""
 
+import contextlib
 import dataclasses
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 from kafila import manifest
 from kafila.derive import plan_probes
-from kafila.errors import BadFile, CheckpointProblem
+from kafila.errors import BadFile, CheckpointProblem, NotAdmitted
 from kafila.manifest import Manifest
 from kafila.planfile import PlanFile, parse
 from kafila.plantext import render, summary
@@ -146,6 +148,44 @@ def test_weights_that_go_while_they_are_loaded(
 
     with pytest.raises(CheckpointProblem, match="cannot be read"):
         load.open_stage(plan, 0, part, cut)
+
+
+def test_weights_that_are_overwritten_while_they_are_loaded(
+    plan: PlanFile, folder: Path, tmp_path: Path
+) -> None:
+    part = tmp_path / "part"
+    shutil.copytree(folder, part)
+
+    def overwrite(what: str, done: int, total: int) -> None:
+        for file in part.glob("*.safetensors"):
+            with file.open("r+b") as f:
+                f.seek(-1, os.SEEK_END)
+                f.write(b"?")
+
+    with pytest.raises(CheckpointProblem, match="was changed while it was loaded; start again"):
+        load.open_stage(plan, 0, part, overwrite)
+
+
+def test_weights_that_others_link_to_while_they_are_loaded(
+    plan: PlanFile, folder: Path, tmp_path: Path
+) -> None:
+    """Nor do permissions change what is loaded."""
+    part = tmp_path / "part"
+    shutil.copytree(folder, part)
+
+    def touch(what: str, done: int, total: int) -> None:
+        for file in part.glob("*.safetensors"):
+            file.chmod(0o600)
+            with contextlib.suppress(FileExistsError):
+                (tmp_path / file.name).hardlink_to(file)
+
+    load.open_stage(plan, 0, part, touch)
+
+
+def test_less_memory_than_was_planned_with(plan: PlanFile, folder: Path) -> None:
+    session = plan.session.model_copy(update={"context": 2 * 10**9})
+    with pytest.raises(NotAdmitted, match=r"bert has less memory now .* Out of memory allocating"):
+        load.open_stage(plan.model_copy(update={"session": session}), 1, folder, lambda *_: None)
 
 
 def test_a_folder_without_a_config(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ async def test_a_session_classifies_its_members(tmp_path: Path) -> None:
             assert made.nat.public == f"127.0.0.{number}"
             assert made.nat.mapping == made.nat.filtering == "endpoint-independent"
             assert made.rtt_us is not None
-            assert "permissive NAT (maps alike for all" in report_line(made)
+            assert ", permissive (endpoint-independent mapping, " in report_line(made)
 
 
 def host_first(made: Report) -> tuple[bool, str]:

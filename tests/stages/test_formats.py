@@ -17,6 +17,7 @@ from stages.checkpoint import Checkpoint
 from stages.config import Kept, Qwen3Config
 from stages.formats import Awq, CheckpointError, Format, Fp8, read_format
 from stages.linear import MOST_INPUTS, Int8, product
+from stages.mesh import Split
 from stages.stage import Stage
 from stages.weights import Loader
 from tests.reference import Reference
@@ -96,7 +97,7 @@ def test_dequantised_weights_are_exact(made: Callable[[str, str], Path], form: s
     assert config.dtype == "bfloat16"
     reference = Reference(folder).weights
     checkpoint = Checkpoint.open(folder)
-    loader = Loader(jax.devices()[0], lambda size: None)
+    loader = Loader(Split.of(config), lambda size: None)
     names = list(config.block_leaves())
     leaves = loader.load_all(names, checkpoint.block_tensors(2), config)
     for name, leaf in zip(names, leaves, strict=True):
@@ -307,7 +308,7 @@ def test_leaves_in_memory_are_those_the_config_tells(made: Callable[[str, str], 
     config: Qwen3Config = dataclasses.replace(Checkpoint.open(folder).config, kept="int8")
     leaves = config.block_leaves()
     names = list(leaves)
-    loader = Loader(jax.devices()[0], lambda size: None)
+    loader = Loader(Split.of(config), lambda size: None)
     loaded = loader.load_all(names, Checkpoint.open(folder).block_tensors(0), config)
     found = {n: (a.shape, str(a.dtype)) for n, a in zip(names, loaded, strict=True)}
     assert found == leaves

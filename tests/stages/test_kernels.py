@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from stages import kernels
 from stages.attention import Slot, attend_each
+from stages.compile import abstract
 from stages.kernels import Kernels, build, check
-from stages.linear import product, products
+from stages.linear import Int8, product, products
 
 Array = np.ndarray[Any, Any]
 
@@ -46,7 +47,7 @@ def double(x: Any) -> Array:
     return wide
 
 
-def multiplied(kind: Kernels | None, x: Array, *weights: Array) -> list[Array]:
+def multiplied(kind: Kernels | None, x: Array, *weights: Array | Int8) -> list[Array]:
     with kernels.using(kind):
         return [np.asarray(y) for y in jax.jit(products)(x, *weights)]
 
@@ -105,11 +106,118 @@ def test_many_rows_and_float32_are_left_to_xla() -> None:
         assert not calls(bfloat16(normal(0, 1, 64)), weight)
 
 
+# ---- int8 ------------------------------------------------------------------------------------
+
+
+def counted(x: Array, weight: Int8) -> Array:
+    """The product in whole numbers of any size: rounded once for each 1024 inputs."""
+    values, scale = (np.asarray(part) for part in weight)
+    unit = abs(x).max(1, keepdims=True) / np.float32(16383)
+    whole = np.rint(x / np.where(unit > 0, unit, 1)).astype(np.int64)
+    total = np.zeros((len(x), len(values)), np.float32)
+    for k in range(0, x.shape[1], 1024):
+        exact = whole[:, k : k + 1024] @ values[:, k : k + 1024].T.astype(np.int64)
+        total += exact.astype(np.float32)
+    found: Array = total * (unit * scale)
+    return found
+
+
+def int8s(seed: int, out: int, size: int) -> Int8:
+    draw = np.random.default_rng(seed)
+    values = draw.integers(-128, 128, (out, size)).astype(np.int8)
+    return Int8(values, draw.random(out, np.float32) / size)  # type: ignore[arg-type]
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+@each
+@settings(max_examples=12)
+@given(
+    rows=st.integers(1, 40),
+    size=st.integers(1, 2300),
+    outs=st.lists(st.integers(1, 21), min_size=1, max_size=3),
+)
+def test_int8_products_are_exact_to_the_last_bit(
+    kind: Kernels, rows: int, size: int, outs: list[int]
+) -> None:
+    x, weights = normal(rows, rows, size), [int8s(out, out, size) for out in outs]
+    for y, weight in zip(multiplied(kind, x, *weights), weights, strict=True):
+        assert same_bits(y, counted(x, weight))
+
+
+@each
+@pytest.mark.parametrize(("size", "out"), [(1024, 3072), (3072, 512), (1100, 37)])
+def test_a_rows_int8_product_has_the_same_bits_beside_any_rows(
+    kind: Kernels, size: int, out: int
+) -> None:
+    x, weight = normal(0, 40, size), int8s(1, out, size)
+    (whole,) = multiplied(kind, x, weight)
+    assert same_bits(whole, counted(x, weight))
+    for rows in (1, 2, 3, 4, 5, 7, 8, 12, 16, 17):
+        (part,) = multiplied(kind, x[40 - rows :], weight)
+        assert same_bits(part, whole[40 - rows :])
+    fused = multiplied(kind, x, int8s(2, 5, size), weight)
+    assert same_bits(fused[1], whole)
+
+
+@each
+def test_int8_products_of_extremes(kind: Kernels) -> None:
+    size = 5000
+    x = np.zeros((7, size), np.float32)
+    x[1], x[2], x[3] = 1, np.finfo(np.float32).max / size / 200, 1e-30
+    x[4:, 77] = 1e-45, np.finfo(np.float32).tiny, 1e-20
+    values = np.full((9, size), -128, np.int8)
+    values[4:] = 127
+    values[8] = 0
+    weight = Int8(values, np.ones(9, np.float32))  # type: ignore[arg-type]
+    (y,) = multiplied(kind, x, weight)
+    exact = double(x) @ double(values).T
+    assert not y[0].any(), "a row of zeros"
+    assert not y[:, 8].any(), "a weight of zeros"
+    # What is less than the least normal number times 16383 is nothing.
+    np.testing.assert_allclose(y, exact, rtol=1e-6, atol=16383 * 128 * 1.2e-38)
+    np.testing.assert_allclose(y[[1, 2, 3, 6]], exact[[1, 2, 3, 6]], rtol=1e-6)
+
+
+@each
+@pytest.mark.parametrize("lost", [np.nan, np.inf, -np.inf])
+def test_an_int8_product_shows_what_is_not_finite(kind: Kernels, lost: float) -> None:
+    """In the rows that have it, as the pure path does."""
+    x, weight = normal(0, 5, 1100), int8s(1, 6, 1100)
+    expected = counted(x, weight)
+    for at in (0, 1099):
+        x[1, at] = x[4, at] = lost
+        (y,), (pure,) = multiplied(kind, x, weight), multiplied(None, x, weight)
+        assert np.isnan(y[[1, 4]]).all()
+        assert np.isnan(pure[[1, 4]]).all()
+        assert same_bits(y[[0, 2, 3]], expected[[0, 2, 3]])
+    np.asarray(weight.scale)[2] = lost
+    (y,) = multiplied(kind, normal(0, 5, 1100), weight)
+    assert not np.isfinite(y[:, 2]).any()
+    assert np.isfinite(y[:, :2]).all()
+
+
+def test_int8_is_never_left_to_xla() -> None:
+    def calls(x: Array) -> bool:
+        return "kafila_int8_products" in jax.jit(product).lower(x, int8s(0, 8, 64)).as_text()
+
+    assert calls(normal(0, 1, 64))
+    assert calls(normal(0, 100, 64))
+    with kernels.using(None):
+        assert not calls(normal(0, 1, 64))
+
+
+# ---- Attention -------------------------------------------------------------------------------
+
+
 def attended(
     kind: Kernels | None, q: Array, k: Array, v: Array, slots: list[Slot], positions: Array
 ) -> tuple[Array, list[Slot]]:
     with kernels.using(kind):
-        o, new = jax.jit(attend_each)(q, k, v, slots, positions)
+        run = jax.jit(partial(attend_each, depth=slots[0].keys.shape[1]))
+        o, new = run(q, k, v, slots, positions)
     return np.asarray(o), jax.tree.map(np.asarray, new)
 
 
@@ -193,6 +301,100 @@ def test_a_position_beyond_the_cache_is_an_error_not_a_write() -> None:
         attended(ALL[0], normal(1, 1, 4, 16), k, k, slots, np.array([8], np.int32))
 
 
+@each
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(
+    ("where", "lost"),
+    [
+        *((where, np.nan) for where in ("q", "k", "v", "keys", "values")),
+        *((where, np.inf) for where in ("q", "v", "values")),
+    ],
+)
+def test_attention_shows_what_is_not_finite(
+    kind: Kernels, dtype: str, where: str, lost: float
+) -> None:
+    """Where the pure path does."""
+    rows, positions = 4, np.array([0, 40, 1100, 300], np.int32)
+    given = {"q": normal(1, rows, 6, 24), "k": normal(2, rows, 3, 24), "v": normal(3, rows, 3, 24)}
+    slots = slots_of(4, rows, (3, 1200, 24), dtype)
+    if where in given:
+        given[where][1:3, 1, 5] = lost
+    else:
+        bits = np.asarray(lost, jnp.bfloat16).view(np.uint16) if dtype == "bfloat16" else lost
+        for row, at in ((1, 7), (2, 1024), (3, 301)):  # the last is beyond its row
+            getattr(slots[row], where)[1, at, 5] = bits
+    q, k, v = given.values()
+    o, _ = attended(kind, q, k, v, slots, positions)
+    pure, _ = attended(None, q, k, v, slots, positions)
+    assert not np.isfinite(pure[1:3]).all()
+    assert (np.isfinite(o) == np.isfinite(pure))[:3].all()
+    assert np.isfinite(o[3]).all(), "what is beyond the row is not read"
+
+
+X, W, S = ((3, 64), "bfloat16"), ((8, 64), "bfloat16"), ((8,), "float32")
+XF, W8, Y = ((3, 64), "float32"), ((8, 64), "int8"), ((3, 8), "float32")
+Q, K, AT = ((3, 4, 16), "float32"), ((3, 2, 16), "float32"), ((3,), "int32")
+C, C2 = ((2, 9, 16), "float32"), ((2, 9, 16), "uint16")
+Shaped = tuple[tuple[int, ...], str]
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "results"),
+    [
+        ("products", [X, W], [Y]),
+        ("products", [X, ((8, 63), "bfloat16")], [Y]),
+        ("products", [X, ((7, 64), "bfloat16")], [Y]),
+        ("products", [X, ((8, 64, 1), "bfloat16")], [Y]),
+        ("products", [X, W8], [Y]),
+        ("products", [X, W, W], [Y]),
+        ("products", [((3, 0), "bfloat16"), ((8, 0), "bfloat16")], [Y]),
+        ("products", [X, W], [((8, 3), "float32")]),
+        ("products", [((192,), "bfloat16"), W], [Y]),
+        ("int8_products", [XF, W8, S], [Y]),
+        ("int8_products", [XF, W8, ((1,), "float32")], [Y]),
+        ("int8_products", [XF, W8, ((8,), "bfloat16")], [Y]),
+        ("int8_products", [XF, W8], [Y]),
+        ("int8_products", [XF, ((8, 63), "int8"), S], [Y]),
+        ("int8_products", [XF, W8, S], [((3, 7), "float32")]),
+        ("int8_products", [X, W8, S], [Y]),
+        ("attention", [Q, K, K, AT, *[C] * 6], [Q, *[C] * 6]),
+        ("attention", [Q, K, K, AT, *[C2] * 6], [Q, *[C2] * 6]),
+        ("attention", [((3, 5, 16), "float32"), K, K, AT, *[C] * 6], [Q, *[C] * 6]),
+        ("attention", [((3, 4, 8), "float32"), K, K, AT, *[C] * 6], [Q, *[C] * 6]),
+        ("attention", [((2, 4, 16), "float32"), K, K, AT, *[C] * 6], [Q, *[C] * 6]),
+        ("attention", [Q, K, ((3, 1, 16), "float32"), AT, *[C] * 6], [Q, *[C] * 6]),
+        ("attention", [Q, K, K, ((2,), "int32"), *[C] * 6], [Q, *[C] * 6]),
+        ("attention", [Q, K, K, AT, *[C] * 5], [Q, *[C] * 5]),
+        ("attention", [Q, K, K, AT, *[C] * 5, C2], [Q, *[C] * 5, C2]),
+        ("attention", [Q, K, K, AT, *[C] * 6], [K, *[C] * 6]),
+        ("attention", [Q, K, K, AT, *[((2, 9, 8), "float32")] * 6], None),
+        ("attention", [Q, K, K, AT, *[((1, 9, 16), "float32")] * 6], None),
+        ("attention", [Q, K, K, AT, *[C] * 5, ((2, 8, 16), "float32")], None),
+        ("attention", [Q, K, K, AT, *[((2, 9, 16), "int32")] * 6], None),
+    ],
+)
+def test_only_shapes_that_fit_are_computed(
+    function: str, given: list[Shaped], results: list[Shaped] | None
+) -> None:
+    """The first of each function do; nothing is read or written where they do not."""
+    results = results or [Q, *given[4:]]
+    shared = {4 + i: 1 + i for i in range(len(given) - 4)} if function == "attention" else {}
+    call: Any = jax.ffi.ffi_call(
+        f"kafila_{function}_{ALL[0].library}",
+        [abstract(*each) for each in results],
+        input_output_aliases=shared,
+    )
+    arrays = [jnp.zeros(*each) for each in given]
+    run = jax.jit(lambda *arrays: call(*arrays, set=np.int32(0)))
+    fits = given in ([X, W], [XF, W8, S]) and results == [Y]
+    fits |= given in ([Q, K, K, AT, *[c] * 6] for c in (C, C2)) and results[0] == Q
+    if fits:
+        assert jax.tree.leaves(jax.tree.map(np.asarray, run(*arrays)))
+    else:
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"(shapes|caches) of|buffer"):
+            jax.tree.map(np.asarray, run(*arrays))
+
+
 THREADS = """
 import hashlib, sys
 import jax, jax.numpy as jnp, numpy as np
@@ -204,8 +406,12 @@ q = draw.standard_normal((2, 16, 128)).astype(np.float32)
 k = draw.standard_normal((2, 8, 128)).astype(np.float32)
 caches = [draw.standard_normal((8, 3000, 128)).astype(np.float32) for _ in range(4)]
 at = np.array([2999, 1500], np.int32)
+ints = [(draw.integers(-127, 128, a.shape).astype(np.int8), np.ones(len(a), "float32")) for a in w]
+wide = x.astype(np.float32)
 for kind in kernels.available():
-    found = jax.jit(lambda: (kind.products(x, w), kind.attention(q, k, k, at, caches)))()
+    found = jax.jit(lambda: (
+        kind.products(x, w), kind.int8_products(wide, ints), kind.attention(q, k, k, at, caches)
+    ))()
     bits = b"".join(np.asarray(a).tobytes() for a in jax.tree.leaves(found))
     print(kind.name, hashlib.sha256(bits).hexdigest())
 """

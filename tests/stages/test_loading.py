@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -10,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from stages import compile as compiling
 from stages.checkpoint import Checkpoint, CheckpointError, Tensor
 from stages.compile import abstract, compiled
 from stages.functions import Functions
+from stages.mesh import Split
 from stages.weights import Loader
 from tools.make_checkpoint import SIZES, write_checkpoint
 
@@ -43,7 +44,7 @@ def load(checkpoint: Checkpoint, block: int = 0) -> list[Any]:
     told: list[int] = []
     names = Functions(CONFIG, head=False).block.names
     tensors = checkpoint.block_tensors(block)
-    leaves = Loader(jax.devices()[0], told.append).load_all(names, tensors, CONFIG)
+    leaves = Loader(Split.of(CONFIG), told.append).load_all(names, tensors, CONFIG)
     assert sum(told) == sum(t.nbytes for parts in tensors.values() for t in parts.values())
     return leaves
 
@@ -79,7 +80,7 @@ def test_what_is_as_it_should_be_is_not_kept(checkpoint: Checkpoint, folder: Pat
     head = Functions(CONFIG, head=True).head
     assert head is not None
     tensors = checkpoint.head_tensors()
-    Loader(jax.devices()[0], lambda size: None).load_all(head.names, tensors, CONFIG)
+    Loader(Split.of(CONFIG), lambda size: None).load_all(head.names, tensors, CONFIG)
     assert files(folder) == []
 
 
@@ -90,7 +91,7 @@ def test_kept_arrays_are_used_where_they_lie(folder: Path) -> None:
     assert found is not None
     for name, array in arrays.items():
         assert found[name].start % 64 == 0
-        loaded = Loader(jax.devices()[0], lambda size: None).load(found[name])
+        loaded = Loader(Split.of(CONFIG), lambda size: None).load(found[name])
         assert same([loaded], [array])
 
 
@@ -151,9 +152,55 @@ def test_what_nobody_uses_and_what_was_left_half_written_goes(folder: Path) -> N
     long_ago = time.time() - 2 * kept.UNUSED_SECONDS
     for file in (folder / "old-1.safetensors", dead):
         os.utime(file, (long_ago, long_ago))
-    assert kept.keep("other-1", array)
-    assert [file.stem for file in files(folder)] == ["new-1", "other-1"]
+    kept.tidy()
+    assert [file.stem for file in files(folder)] == ["new-1"]
     assert not dead.exists()
+
+
+def test_a_start_that_is_killed_while_keeping_leaves_nothing_for_long(folder: Path) -> None:
+    script = (
+        "import os, sys, time, numpy as np\n"
+        "from pathlib import Path\n"
+        "from stages import kept\n"
+        "kept.FOLDER = Path(sys.argv[1])\n"
+        "os.fsync = lambda handle: print('written', flush=True) or time.sleep(60)\n"
+        "kept.keep('here-1', {'a': np.ones(1000, np.float32)})\n"
+    )
+    words = [sys.executable, "-c", script, str(folder)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as writing:
+        assert writing.stdout is not None
+        assert writing.stdout.readline() == "written\n"
+        (part,) = folder.iterdir()
+        os.utime(part, (0, 0))
+        kept.tidy()
+        assert [file.suffix for file in folder.iterdir()] == [".part"], "it is being written"
+        writing.kill()
+    kept.tidy()
+    assert list(folder.iterdir()) == []
+
+
+def test_what_is_about_to_be_written_is_not_tidied(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another process, between the opening and the lock."""
+    lock = fcntl.flock
+    tidied: list[Any] = []
+
+    def flock(file: Any, how: int) -> None:
+        if not tidied:
+            tidied.append(file)
+            kept.tidy()
+        lock(file, how)
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert kept.keep("here-1", {"a": np.ones(1000, np.float32)})
+    assert tidied
+    assert [file.stem for file in files(folder)] == ["here-1"]
+
+
+def test_no_folder_to_tidy(folder: Path) -> None:
+    kept.tidy()
+    assert not folder.exists()
 
 
 def test_turns_where_files_cannot_be_locked(

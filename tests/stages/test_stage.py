@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from stages import kernels, random
-from stages.attention import empty_slot
 from stages.checkpoint import Checkpoint, CheckpointError, Tensor
-from stages.compile import abstract, abstracts, compiled
 from stages.config import Qwen3Config
+from stages.executables import Executables
 from stages.functions import Functions
+from stages.mesh import Split
 from stages.sampling import Sampling
-from stages.stage import Stage, decode_buckets, prefill_buckets
+from stages.stage import Stage, decode_buckets, depth_buckets, prefill_buckets
 from stages.weights import Loader
 from tools.make_checkpoint import SIZES, write_checkpoint
 
@@ -288,17 +288,12 @@ def test_a_row_does_not_depend_on_its_neighbours(dtype: str, rows: int) -> None:
 def test_the_caches_are_written_in_place(pure: bool) -> None:
     """XLA copies a donated cache when it schedules the write before a read."""
     config = dataclasses.replace(SMALL, head_dim=64, dtype="bfloat16")
-    functions = Functions(config, head=False)
-    leaves = abstracts([random.block(config)])
 
     def memory(decode: bool, context: int) -> Any:
-        slot = jax.eval_shape(lambda: empty_slot(config, context))
-        function, n, dims, rows = (
-            (functions.decode, 2, (2,), 2) if decode else (functions.prefill, 32, (), 1)
-        )
-        x, at = abstract((n, 64), config.dtype), abstract(dims, np.int32)
+        code = Executables(config, Split.of(config), blocks=1, head=False, context=context)
         with kernels.using(None if pure else kernels.best()):
-            executable = compiled(function, leaves, x, at, [[slot] * rows], donate=3)
+            executable = code.decode(2, context) if decode else code.prefill(32, context)
+        rows = 2 if decode else 1
         found = executable.memory_analysis()
         assert found.alias_size_in_bytes == 2 * rows * 2 * context * 64 * 2
         return found.temp_size_in_bytes
@@ -346,7 +341,7 @@ def test_tensors_are_loaded_at_any_alignment(tmp_path: Path, start: int) -> None
     file = tmp_path / "file"
     file.write_bytes(bytes(start) + values.tobytes() + b"more")
     sizes: list[int] = []
-    loader = Loader(jax.devices()[0], sizes.append)
+    loader = Loader(Split.of(SMALL), sizes.append)
     loaded = loader.load(Tensor(file, "BF16", (6, 50), start, start + 600))
     assert same(np.asarray(loaded), values)
     assert sizes == [600]
@@ -360,7 +355,7 @@ def test_a_file_that_shrinks_after_its_header_was_read(tmp_path: Path, left: int
     if left is not None:
         file.write_bytes(bytes(left))
     with pytest.raises(CheckpointError, match=str(file)):
-        Loader(jax.devices()[0], lambda size: None).load(Tensor(file, "F32", (150,), 0, 600))
+        Loader(Split.of(SMALL), lambda size: None).load(Tensor(file, "F32", (150,), 0, 600))
 
 
 def test_refuses_positions_outside_the_context(whole: Stage) -> None:
@@ -381,6 +376,16 @@ def test_buckets() -> None:
     assert prefill_buckets(9) == [9]
     assert prefill_buckets(40) == [32, 40]
     assert prefill_buckets(4096) == [32, 256]
+    assert depth_buckets(40960) == [40960], "kernels and loops read what is valid"
+
+
+def test_buckets_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert decode_buckets(40) == [1, 2, 4, 8, 16, 32, 40]
+    assert depth_buckets(300) == [300]
+    assert depth_buckets(2048) == [512, 2048]
+    assert depth_buckets(4096) == [1024, 4096]
+    assert depth_buckets(4097) == [1025, 4097]
 
 
 def test_random_weights_have_the_shapes_of_the_config() -> None:

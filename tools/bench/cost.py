@@ -26,9 +26,8 @@ from kafila.plan.values import Device, Load, Model, Workspace
 from stages import kernels, random
 from stages.config import Qwen3Config
 from stages.measure import IDLE_SECONDS, Measured, Probe, Shapes
-from stages.sampling import Sampling
 from stages.stage import Stage
-from tools.bench.stage import named
+from tools.bench.stage import named, step_of
 from tools.make_checkpoint import SIZES
 
 RANGES = {"0.6B": (4, 14, 28), "1.7B": (2, 6, 14), "4B": (1, 4, 8)}
@@ -112,15 +111,6 @@ def mean(a: Measured, b: Measured) -> Measured:
         block_ns=(a.block_ns + b.block_ns) // 2,
         rows_ns={n: (ns + b.rows_ns[n]) // 2 for n, ns in a.rows_ns.items()},
     )
-
-
-def step_of(stage: Stage, head: bool, position: int, rows: int) -> Callable[[], object]:
-    """One step of so many rows with so much in their caches."""
-    x = np.ones((rows, stage.hidden), stage.wire_dtype)
-    positions, greedy = np.full(rows, position, np.int32), Sampling.greedy(rows)
-    if head:
-        return lambda: stage.step(0, positions, x, greedy)
-    return lambda: stage.decode(0, positions, x)
 
 
 def rested_seconds(call: Callable[[], object]) -> float:

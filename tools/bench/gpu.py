@@ -141,20 +141,26 @@ def ours(size: str, scale: str, clock: Clock) -> None:
         top.extend(random.head(config, config.blocks))
         return {"weight_bytes": sum(leaf.nbytes for block in weights for leaf in block)}
 
-    def opened(context: int, rows: int, chunks: bool) -> stage.Stage:
-        # One number of rows or one length of chunks: to compile the others takes minutes.
+    def opened(context: int, rows: int, chunks: bool, depth: int = 0) -> stage.Stage:
+        # One number of rows or one length of chunks, and one depth: the others take minutes.
         def decode_buckets(rows: int) -> list[int]:
             return [] if chunks else [rows]
 
         def prefill_buckets(context: int) -> list[int]:
             return [min(stage.PREFILL_CHUNK, context)] if chunks else []
 
+        def depth_buckets(context: int) -> list[int]:
+            return [depth or context]
+
         stage.decode_buckets, stage.prefill_buckets = decode_buckets, prefill_buckets
+        stage.depth_buckets = depth_buckets
         return stage.Stage(config, weights, top, context=context, groups=1, rows=rows)
 
-    def decode(context: int, rows: int) -> Found:
+    def decode(context: int, rows: int, declared: int = 0) -> Found:
+        """At this position; of a larger declared context a quarter is read, and not all."""
         began = time.monotonic()
-        one = opened(context + STEPS + WARM_STEPS, rows, chunks=False)
+        held = declared or context + STEPS + WARM_STEPS
+        one = opened(held, rows, chunks=False, depth=declared // 4)
         compiling = time.monotonic() - began
         x = np.ones((rows, config.hidden), one.wire_dtype)
         positions, greedy = np.full(rows, context, np.int32), Sampling.greedy(rows)
@@ -194,6 +200,7 @@ def ours(size: str, scale: str, clock: Clock) -> None:
     for context, rows in [(short, 1), (short, 4), (long, 1)]:
         clock.tried(f"decode {rows} x {context}", lambda: decode(context, rows))  # noqa: B023
     clock.tried(f"prefill {PROMPT[scale]}", prefill)
+    clock.tried(f"decode 4 x {short} of {long}", lambda: decode(short, 4, long))
     for context, rows in [(short, 16), (long, 4), (long, 16)]:
         clock.tried(f"decode {rows} x {context}", lambda: decode(context, rows))  # noqa: B023
 
@@ -316,8 +323,12 @@ def torch(size: str, scale: str, clock: Clock) -> None:
 
 def part(name: str, size: str, scale: str, seconds: float, python: str) -> Iterator[Found]:
     """What a part's process prints within its time, and how it ended if not well."""
-    # Both kinds of part would else take most of the memory for themselves.
-    own = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    # One device beside one; and both kinds of part would else take most of its memory.
+    own = {
+        "CUDA_VISIBLE_DEVICES": "0",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
     command = [python, "-m", "tools.bench.gpu", "--part", name, "--size", size]
     command += ["--budget", str(seconds), *(["--tiny"] if scale == "tiny" else [])]
     try:

@@ -5,10 +5,15 @@ hold `position` tokens already, and reading a prompt.
 """
 
 import json
+import os
+import socket
 import subprocess
 import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stages.config import Qwen3Config
 from tools.bench import gguf
@@ -50,6 +55,11 @@ class LlamaCpp:
     def prefill(self, tokens: int) -> float:
         return self._bench("-p", str(tokens), "-n", "0")
 
+    def spread(self, tokens: int, position: int, servers: Sequence[str], layers: int) -> float:
+        """Decode one sequence, with that many of the layers on RPC servers (host:port)."""
+        where = "--rpc", ",".join(servers), "-ngl", str(layers)
+        return self._bench("-p", "0", "-n", str(tokens), "-d", str(position), *where)
+
     def close(self) -> None:
         self._folder.cleanup()
 
@@ -61,6 +71,75 @@ class LlamaCpp:
         command = [str(self._programs / program), *self._common, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return done.stdout
+
+
+class Way(NamedTuple):
+    """How llama.cpp spreads a model over local servers."""
+
+    servers: int
+    layers: int
+    """On the servers; llama-bench computes the others itself."""
+    threads: int
+    """Of each server."""
+
+    def __str__(self) -> str:
+        some = "1 server" if self.servers == 1 else f"{self.servers} servers"
+        return f"{self.layers} layers on {some} of {self.threads} threads"
+
+
+class LlamaRing:
+    """llama-bench and ggml-rpc-servers on loopback, which start and stop with it.
+
+    Its own process keeps an equal share of the layers or none of the model, and a server has one
+    thread (what it takes by itself on two cores) or one a core. Which is fastest differs by the
+    number of servers, so these are all `ways`.
+    """
+
+    def __init__(self, programs: Path, config: Qwen3Config):
+        cores = len(os.sched_getaffinity(0))
+        threads, all_layers = sorted({1, cores}), config.blocks + 1  # the unembedding counts as one
+        self.ways = [
+            Way(servers, layers, each)
+            for servers in (1, 2)
+            for layers in (config.blocks * servers // (servers + 1), all_layers)
+            for each in threads
+        ]
+        self._stack = ExitStack()
+        try:
+            self._addresses = {
+                each: [_rpc_server(self._stack, programs, each) for _ in range(2)]
+                for each in threads
+            }
+            self._bench = LlamaCpp(programs, config, cores)
+            self._stack.callback(self._bench.close)
+        except BaseException:
+            self.close()
+            raise
+
+    def decode(self, way: Way, tokens: int, position: int) -> float:
+        servers = self._addresses[way.threads][: way.servers]
+        return self._bench.spread(tokens, position, servers, way.layers)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _rpc_server(stack: ExitStack, programs: Path, threads: int) -> str:
+    """Start a ggml-rpc-server, to be stopped by the stack; its address once it listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        host, port = free.getsockname()
+    words = [programs / "ggml-rpc-server", "-H", host, "-p", str(port), "-t", str(threads)]
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stack.callback(server.wait)
+    stack.callback(server.terminate)
+    for _ in range(100):
+        try:
+            socket.create_connection((host, port)).close()
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+        else:
+            return f"{host}:{port}"
+    raise RuntimeError("ggml-rpc-server does not listen within 10 s")
 
 
 class Transformers:

@@ -7,6 +7,7 @@ bound by arithmetic and shown beside it. Rivals run the same shape in the same r
     python -m tools.bench.stage 0.6B
     python -m tools.bench.stage 8B --blocks 4 --no-head --rows 1,4,16
     python -m tools.bench.stage 0.6B --rows 1,8 --vs transformers --vs llama.cpp --llama BUILD/bin
+    python -m tools.bench.stage 0.6B --dtype int8 --vs bfloat16
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ import numpy as np
 
 from stages import kernels, random
 from stages.config import Qwen3Config
+from stages.measure import slight
 from stages.sampling import Sampling
 from stages.stage import Stage
 from tools.bench.bandwidth import Reader
@@ -55,7 +57,7 @@ def median_seconds(call: Callable[[], object], for_seconds: float = SECONDS) -> 
 
 def overheads(config: Qwen3Config, rows: int) -> tuple[float, float]:
     """Microseconds of a stage call and of each of its blocks, with next to no weights to read."""
-    small = dataclasses.replace(config, heads=1, kv_heads=1, head_dim=32, ffn=32, vocab=32)
+    small = slight(config)
     x, positions = np.ones((rows, config.hidden), config.dtype), np.ones(rows, np.int32)
     times = []
     for blocks in (1, 9):
@@ -72,10 +74,15 @@ def overheads(config: Qwen3Config, rows: int) -> tuple[float, float]:
 @click.option("--rows", default="1,4", help="Rows in a step, with commas.")
 @click.option("--context", type=click.IntRange(2), default=1024, help="Positions of a KV cache.")
 @click.option("--position", type=click.IntRange(1), default=256, help="Those filled at a step.")
-@click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16")
+@click.option(
+    "--dtype",
+    type=click.Choice(["bfloat16", "float32", "int8"]),
+    default="bfloat16",
+    help="int8: the blocks' matrices; all else is bfloat16.",
+)
 @click.option("--kernels", "kind", default="best", help="An instruction set, best, or none.")
 @click.option("--rounds", type=click.IntRange(1), default=5)
-@click.option("--vs", multiple=True, type=click.Choice(["transformers", "llama.cpp"]))
+@click.option("--vs", multiple=True, type=click.Choice(["bfloat16", "transformers", "llama.cpp"]))
 @click.option("--llama", type=click.Path(path_type=Path), help="Folder of llama-bench.")
 @click.option("--python", type=click.Path(path_type=Path), default=".venv-peers/bin/python")
 def main(
@@ -93,12 +100,20 @@ def main(
     python: Path,
 ) -> None:
     """Time the decode steps and prefill of one stage of SIZE."""
-    if vs and not head:
+    if set(vs) - {"bfloat16"} and not head:
         raise click.UsageError("rivals run whole models: not with --no-head")
     counts = [int(n) for n in rows.split(",")]
     shape = SIZES[size]
-    config = dataclasses.replace(shape, dtype=dtype, blocks=blocks or shape.blocks)
+    config = dataclasses.replace(shape, blocks=blocks or shape.blocks)
+    if dtype == "int8":
+        config = dataclasses.replace(config, kept="int8")
+    else:
+        config = dataclasses.replace(config, dtype=dtype)
     rivals: list[Rival] = []
+    if "bfloat16" in vs:
+        other = dataclasses.replace(config, dtype="bfloat16", kept=None)
+        with kernels.using(named(kind)):
+            rivals.append(Bfloat16(other, context, max(counts), head))
     if "llama.cpp" in vs:
         if llama is None:
             raise click.UsageError("--vs llama.cpp needs --llama, the folder of llama-bench")
@@ -144,22 +159,14 @@ def measure(
     read = sum(leaf.nbytes for block in weights for leaf in block)
     if head:
         read += config.vocab * config.hidden * config.itemsize
-    of = f"{config.blocks} blocks{' and head' if head else ''}, {config.dtype}"
+    of = f"{config.blocks} blocks{' and head' if head else ''}, {config.kept or config.dtype}"
     print(f"{of}: {read / 1e9:.3f} GB a step, compiled in {took:.1f} s, kernels ", end="")
     print(chosen.name if chosen else "none", flush=True)
 
     reader = Reader()
     results = []
     for count in counts:
-        x = np.ones((count, config.hidden), stage.wire_dtype)
-        positions = np.full(count, position, np.int32)
-        greedy = Sampling.greedy(count)
-
-        def step() -> object:
-            if head:
-                return stage.step(0, positions, x, greedy)  # noqa: B023
-            return stage.decode(0, positions, x)  # noqa: B023
-
+        step = step_of(stage, head, position, count)
         size = read + count * (position + 1) * config.kv_bytes * config.blocks
         times: list[float] = []
         bandwidths: list[float] = []
@@ -195,7 +202,7 @@ def measure(
     found: dict[str, Any] = {
         "blocks": config.blocks,
         "head": head,
-        "dtype": config.dtype,
+        "dtype": config.kept or config.dtype,
         "kernels": chosen.name if chosen else None,
         "context": context,
         "step_bytes": read,
@@ -211,14 +218,49 @@ def measure(
     return found
 
 
-def prefill(stage: Stage, rounds: int, rivals: list[Rival]) -> dict[str, Any]:
-    """A prompt of PROMPT tokens in chunks, without the head."""
-    x = np.ones((PROMPT, stage.hidden), stage.wire_dtype)
+def step_of(stage: Stage, head: bool, position: int, rows: int) -> Callable[[], object]:
+    """One step of so many rows with so much in their caches."""
+    x = np.ones((rows, stage.hidden), stage.wire_dtype)
+    positions, greedy = np.full(rows, position, np.int32), Sampling.greedy(rows)
+    if head:
+        return lambda: stage.step(0, positions, x, greedy)
+    return lambda: stage.decode(0, positions, x)
+
+
+def prompt_of(stage: Stage, tokens: int) -> Callable[[], None]:
+    """A prompt of so many tokens in chunks, without the head."""
+    x = np.ones((tokens, stage.hidden), stage.wire_dtype)
 
     def chunks() -> None:
-        for start in range(0, PROMPT, stage.chunk):
+        for start in range(0, tokens, stage.chunk):
             stage.prefill(0, 0, start, x[start : start + stage.chunk])
 
+    return chunks
+
+
+class Bfloat16:
+    """The same shape with all its weights in bfloat16, through the same code."""
+
+    name = "bfloat16"
+
+    def __init__(self, config: Qwen3Config, context: int, rows: int, head: bool):
+        weights = [random.block(config, seed) for seed in range(config.blocks)]
+        top = random.head(config, config.blocks) if head else None
+        self._stage = Stage(config, weights, top, context=context, groups=1, rows=rows)
+        self._head = head
+
+    def decode(self, rows: int, position: int) -> float:
+        return rows / median_seconds(step_of(self._stage, self._head, position, rows))
+
+    def prefill(self, tokens: int) -> float:
+        return tokens / seconds(prompt_of(self._stage, tokens))
+
+    def close(self) -> None:
+        pass
+
+
+def prefill(stage: Stage, rounds: int, rivals: list[Rival]) -> dict[str, Any]:
+    chunks = prompt_of(stage, PROMPT)
     own: list[float] = []
     theirs: dict[str, list[float]] = {rival.name: [] for rival in rivals}
     chunks()

@@ -20,6 +20,7 @@ from kafila.net.edge import Edge
 from kafila.net.identity import Identity
 from kafila.net.node import Node
 from kafila.planfile import PlanFile, read
+from kafila.processes import end_with_parent
 from kafila.session.edges import form_edges, neighbours
 from kafila.session.meet import ring_index
 from kafila.session.presence import Presence
@@ -121,6 +122,7 @@ async def _told_to_end() -> None:
 
 def main() -> None:
     """Be the member whose keys are in HOME."""
+    end_with_parent()
     plan, home = sys.argv[1:]
     try:
         asyncio.run(_live(read(plan), Identity.load_or_create(Path(home))))

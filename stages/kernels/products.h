@@ -1,0 +1,220 @@
+// Products of rows of x with matrices, for one instruction set: part of `lanes.h`.
+
+// A kind of weights says how a STEP of them is loaded, how x lies to meet them (Input), and how
+// both are multiplied and added to Sums. `prepare` arranges a row of x; where Input is whole
+// numbers, of what `unit` has found.
+
+struct Bfloat16 {
+  typedef uint16_t Weight, Given;
+  typedef Floats Sums;
+  static constexpr int64_t STEP = 2 * LANES;  // a register of them, two to a word
+
+  FAST float unit(const Given*, int64_t) { return 1; }
+
+#if DOT
+
+  typedef uint16_t Input;  // x as it is
+
+  struct Pairs {
+    __m512i v;
+  };
+
+  FAST Pairs pairs(const uint16_t* p) { return {_mm512_loadu_si512(p)}; }
+
+  FAST Sums dot(const Sums& sum, const Pairs& w, const Pairs& x) {
+    return (Sums)_mm512_dpbf16_ps((__m512)sum, (__m512bh)w.v, (__m512bh)x.v);
+  }
+
+  TARGET static void prepare(const Given* x, int64_t count, float, Input* to) {
+    memcpy(to, x, 2 * count);
+    memset(to + count, 0, 2 * (round_up(count, STEP) - count));
+  }
+
+#else
+
+  typedef float Input;  // x widened: of each STEP those that meet lower halves, then the others
+
+  struct Pairs {
+    Floats lower, upper;
+  };
+
+  FAST Pairs pairs(const uint16_t* p) {
+    Words words;
+    memcpy(&words, p, sizeof words);
+    return {(Floats)(words << 16), (Floats)(words & 0xffff0000u)};
+  }
+
+  FAST Pairs pairs(const float* p) { return {load(p), load(p + LANES)}; }
+
+  FAST Sums dot(const Sums& sum, const Pairs& w, const Pairs& x) {
+    return (sum + w.lower * x.lower) + w.upper * x.upper;
+  }
+
+  TARGET static void prepare(const Given* x, int64_t count, float, Input* to) {
+    for (int64_t i = 0; i < round_up(count, STEP); ++i)
+      to[i / STEP * STEP + i % 2 * LANES + i % STEP / 2] = i < count ? widen(x[i]) : 0;
+  }
+
+#endif
+};
+
+// int8, and x as the nearest whole numbers of 16 bits: sums are exact.
+struct Int8 {
+  typedef int8_t Weight;
+  typedef float Given;
+  typedef int16_t Input;
+  typedef Ints Sums;
+  static constexpr int64_t STEP = 4 * LANES;
+
+  struct Pairs {
+    Shorts first, second;
+  };
+
+  FAST Pairs pairs(const int8_t* p) { return {widened(p), widened(p + 2 * LANES)}; }
+
+  FAST Pairs pairs(const int16_t* p) {
+    Shorts first, second;  // one by one: compilers take both through memory
+    memcpy(&first, p, sizeof first);
+    memcpy(&second, p + 2 * LANES, sizeof second);
+    return {first, second};
+  }
+
+  FAST Sums dot(const Sums& sum, const Pairs& w, const Pairs& x) {
+    return multiplied(multiplied(sum, w.first, x.first), w.second, x.second);
+  }
+
+  // Of which a row's largest value is LARGEST; 0 where all are 0; NaN where not all are finite.
+  TARGET static float unit(const Given* x, int64_t count) {
+    Floats top = {}, lost = {};
+    for (int64_t i = 0; i < count; i += LANES) {
+      const Floats v = count - i < LANES ? load_rest(x + i, count - i) : load(x + i);
+      const Floats size = v < 0 ? -v : v;
+      top = size > top ? size : top;
+      lost += v * 0.f;
+    }
+    const float found = largest(top) / float(LARGEST);
+    return (found < FLT_MIN ? 0 : found) + sum(lost);
+  }
+
+  TARGET static void prepare(const Given* x, int64_t count, float unit, Input* to) {
+    const Floats by = Floats{} + (unit > 0 ? unit : 1);
+    const int32_t all = unit == unit ? -1 : 0;  // what is not finite shows by the unit
+    for (int64_t i = 0; i < round_up(count, STEP); i += LANES) {
+      const int64_t left = count - i;
+      const Floats v = left < LANES ? load_rest(x + i, left > 0 ? left : 0) : load(x + i);
+      const Ints whole = ((Ints)(v / by + ROUNDS) - (Ints)(Floats{} + ROUNDS)) & all;
+      const HalfShorts kept = __builtin_convertvector(whole, HalfShorts);
+      memcpy(to + i, &kept, sizeof kept);
+    }
+  }
+};
+
+// Adds R rows of x by C weight rows to y, over `count` weights of each; AHEAD weight rows of the
+// tile to come are fetched meanwhile. A sum is one register's, added up in the order of the
+// weights and then across: the same whatever R, C and AHEAD are.
+template <class K, int R, int C, int AHEAD>
+FAST void tile(const typename K::Weight* w, const typename K::Weight* ahead, int64_t in,
+               int64_t count, const typename K::Input* x, bool first, float* y, int64_t out) {
+  constexpr int64_t STEP = K::STEP;
+  const int64_t width = round_up(count, STEP), whole = count / STEP * STEP;
+  typename K::Sums total[R][COLUMNS] = {};
+  for (int64_t k = 0; k < whole; k += STEP) {
+    typename K::Pairs a[R];
+    FLAT for (int r = 0; r < R; ++r) a[r] = K::pairs(x + r * width + k);
+    FLAT for (int c = 0; c < C; ++c) {
+      if (c < AHEAD) __builtin_prefetch(ahead + c * in + k, 0, 0);
+      const typename K::Pairs b = K::pairs(w + c * in + k);
+      FLAT for (int r = 0; r < R; ++r) total[r][c] = K::dot(total[r][c], b, a[r]);
+    }
+  }
+  if (whole < count) {
+    FLAT for (int c = 0; c < C; ++c) {
+      typename K::Weight rest[STEP] = {};
+      memcpy(rest, w + c * in + whole, (count - whole) * sizeof rest[0]);
+      FLAT for (int r = 0; r < R; ++r)
+        total[r][c] = K::dot(total[r][c], K::pairs(rest), K::pairs(x + r * width + whole));
+    }
+  }
+  FLAT for (int r = 0; r < R; ++r) {
+    Four sum = sums(total[r][0], total[r][1], total[r][2], total[r][3]), before = {};
+    if (!first) memcpy(&before, y + r * out, 4 * C);
+    sum += before;
+    memcpy(y + r * out, &sum, 4 * C);
+  }
+}
+
+// All rows of x by COLUMNS weight rows. The tile that comes next is fetched in equal parts while
+// each tile of rows is computed.
+template <class K>
+TARGET static void columns(const typename K::Weight* w, int64_t in, int64_t count,
+                           const typename K::Input* x, int64_t rows, bool first, float* y,
+                           int64_t out) {
+  const int64_t width = round_up(count, K::STEP), tiles = (rows + ROWS - 1) / ROWS;
+  const typename K::Weight* ahead = w + COLUMNS * in;
+  for (int64_t t = 0; t < tiles; ++t, x += ROWS * width, y += ROWS * out) {
+    const int64_t left = rows - t * ROWS;
+#define CASE(R, AHEAD) tile<K, R, COLUMNS, AHEAD>(w, ahead, in, count, x, first, y, out)
+#define CASES(R)               \
+  switch (tiles) {             \
+    case 1: CASE(R, 4); break; \
+    case 2: CASE(R, 2); break; \
+    default: CASE(R, 1);       \
+  }
+    if (left >= ROWS) {
+      CASES(ROWS)
+    } else if (left == 1) {
+      CASES(1)
+    } else if (left == 2) {
+      CASES(2)
+    } else {
+      CASES(3)
+    }
+    ahead += COLUMNS / (tiles < COLUMNS ? tiles : COLUMNS) * in;
+  }
+#undef CASES
+#undef CASE
+}
+
+// Rows of y at columns `from` to `to`, of x as `arrange` leaves it: block by block, as many rows at
+// a time as stay in the fastest cache.
+template <class K>
+TARGET static void product(const Product& job, const Matrix& m, int64_t from, int64_t to) {
+  const int64_t in = job.in, out = m.out;
+  for (int64_t k = 0; k < in; k += BLOCK) {
+    const int64_t count = least(BLOCK, in - k), width = round_up(count, K::STEP);
+    const auto* w = (const typename K::Weight*)m.weights + k;
+    for (int64_t r = 0; r < job.rows; r += MOST_ROWS) {
+      const int64_t rows = least(MOST_ROWS, job.rows - r);
+      const auto* x = (const typename K::Input*)job.x + k * job.rows + r * width;
+      float* y = m.y + r * out;
+      int64_t c = from;
+      for (; c + COLUMNS <= to; c += COLUMNS)
+        columns<K>(w + c * in, in, count, x, rows, k == 0, y + c, out);
+      for (; c < to; ++c)
+        for (int64_t i = 0; i < rows; ++i)
+          tile<K, 1, 1, 0>(w + c * in, w, in, count, x + i * width, k == 0, y + i * out + c, out);
+    }
+  }
+  if (m.scale)
+    for (int64_t r = 0; r < job.rows; ++r)
+      for (int64_t c = from; c < to; ++c) m.y[r * out + c] *= job.units[r] * m.scale[c];
+}
+
+// x [rows, in] as `product` reads it, in `room`.
+template <class K>
+TARGET static Product arrange(const void* given, int64_t rows, int64_t in,
+                              std::vector<float>& room) {
+  const int64_t head = round_up(rows, LINE / 4);
+  room.resize(head + rows * round_up(in, K::STEP) * sizeof(typename K::Input) / 4 + LINE / 4);
+  float* units = (float*)round_up((int64_t)room.data(), LINE);
+  auto* to = (typename K::Input*)(units + head);
+  const auto* x = (const typename K::Given*)given;
+  for (int64_t r = 0; r < rows; ++r) {
+    units[r] = K::unit(x + r * in, in);
+    for (int64_t k = 0; k < in; k += BLOCK) {
+      const int64_t count = least(BLOCK, in - k);
+      K::prepare(x + r * in + k, count, units[r], to + k * rows + r * round_up(count, K::STEP));
+    }
+  }
+  return {to, units, rows, in};
+}

@@ -102,8 +102,11 @@ def _exit(code: int) -> NoReturn:
 
     A compilation cannot be broken off, and Python, ending under XLA, would abort.
     """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # what cannot be said changes nothing, nor when Python says it again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if any(thread.daemon for thread in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
     sys.exit(code)

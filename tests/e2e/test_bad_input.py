@@ -221,7 +221,10 @@ def test_a_full_disk_behind_stdout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code"), [(["check", "plan.yaml"], 4), (["nosuch"], 2), (["--version"], 0)]
 )
-def test_a_full_disk_behind_stderr(tmp_path: Path, words: list[str], code: int) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_stderr(
+    tmp_path: Path, words: list[str], code: int, unbuffered: str
+) -> None:
     """What cannot be said changes nothing."""
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
@@ -231,6 +234,7 @@ def test_a_full_disk_behind_stderr(tmp_path: Path, words: list[str], code: int) 
             cwd=tmp_path,
             stdout=subprocess.DEVNULL,
             stderr=full,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},  # empty: as users have it
         )
     assert done.returncode == code
 

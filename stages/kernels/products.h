@@ -109,12 +109,14 @@ struct Int8 {
   }
 };
 
-// Adds R rows of x by C weight rows to y, over `count` weights of each; AHEAD weight rows of the
-// tile to come are fetched meanwhile. A sum is one register's, added up in the order of the
-// weights and then across: the same whatever R, C and AHEAD are.
+// Adds R rows of x by C weight rows, which lie `apart`, to y, where their columns lie `gap` apart:
+// over `count` weights of each. AHEAD weight rows from `ahead` on are fetched meanwhile. A sum is
+// one register's, added up in the order of the weights and then across: the same whatever R, C and
+// AHEAD are.
 template <class K, int R, int C, int AHEAD>
-FAST void tile(const typename K::Weight* w, const typename K::Weight* ahead, int64_t in,
-               int64_t count, const typename K::Input* x, bool first, float* y, int64_t out) {
+FAST void tile(const typename K::Weight* w, int64_t apart, const typename K::Weight* ahead,
+               int64_t count, const typename K::Input* x, bool first, float* y, int64_t out,
+               int64_t gap) {
   constexpr int64_t STEP = K::STEP;
   const int64_t width = round_up(count, STEP), whole = count / STEP * STEP;
   typename K::Sums total[R][COLUMNS] = {};
@@ -122,28 +124,46 @@ FAST void tile(const typename K::Weight* w, const typename K::Weight* ahead, int
     typename K::Pairs a[R];
     FLAT for (int r = 0; r < R; ++r) a[r] = K::pairs(x + r * width + k);
     FLAT for (int c = 0; c < C; ++c) {
-      if (c < AHEAD) __builtin_prefetch(ahead + c * in + k, 0, 0);
-      const typename K::Pairs b = K::pairs(w + c * in + k);
+      if (c < AHEAD) __builtin_prefetch(ahead + c * apart + k, 0, 0);
+      const typename K::Pairs b = K::pairs(w + c * apart + k);
       FLAT for (int r = 0; r < R; ++r) total[r][c] = K::dot(total[r][c], b, a[r]);
     }
   }
   if (whole < count) {
     FLAT for (int c = 0; c < C; ++c) {
       typename K::Weight rest[STEP] = {};
-      memcpy(rest, w + c * in + whole, (count - whole) * sizeof rest[0]);
+      memcpy(rest, w + c * apart + whole, (count - whole) * sizeof rest[0]);
       FLAT for (int r = 0; r < R; ++r)
         total[r][c] = K::dot(total[r][c], K::pairs(rest), K::pairs(x + r * width + whole));
     }
   }
   FLAT for (int r = 0; r < R; ++r) {
-    Four sum = sums(total[r][0], total[r][1], total[r][2], total[r][3]), before = {};
-    if (!first) memcpy(&before, y + r * out, 4 * C);
-    sum += before;
-    memcpy(y + r * out, &sum, 4 * C);
+    const Four sum = sums(total[r][0], total[r][1], total[r][2], total[r][3]);
+    float* to = y + r * out;
+    FLAT for (int c = 0; c < C; ++c) to[c * gap] = first ? sum[c] : to[c * gap] + sum[c];
   }
 }
 
-// All rows of x by COLUMNS weight rows. The tile that comes next is fetched in equal parts while
+// Few rows of x by two weight rows at a time: each half of them is one stream of memory, which the
+// CPU fetches by itself from page to page, and two keep its arithmetic busy.
+template <class K, int R>
+TARGET static void stream(const typename K::Weight* w, int64_t in, int64_t columns,
+                          const typename K::Input* x, float* y, int64_t out) {
+  const int64_t half = columns / 2;
+  for (int64_t c = 0; c < half; ++c)
+    for (int64_t k = 0; k < in; k += BLOCK) {
+      const auto *from = w + c * in + k, *ahead = from + DISTANCE / sizeof *w;
+      tile<K, R, 2, R < 3 ? 0 : 2>(from, half * in, ahead, least(BLOCK, in - k), x + k * R, k == 0,
+                                   y + c, out, half);
+    }
+  if (columns % 2 == 0) return;
+  const int64_t last = columns - 1;
+  for (int64_t k = 0; k < in; k += BLOCK)
+    tile<K, R, 1, 0>(w + last * in + k, in, w, least(BLOCK, in - k), x + k * R, k == 0, y + last,
+                     out, 1);
+}
+
+// More rows of x by COLUMNS weight rows. The tile that comes next is fetched in equal parts while
 // each tile of rows is computed.
 template <class K>
 TARGET static void columns(const typename K::Weight* w, int64_t in, int64_t count,
@@ -153,32 +173,28 @@ TARGET static void columns(const typename K::Weight* w, int64_t in, int64_t coun
   const typename K::Weight* ahead = w + COLUMNS * in;
   for (int64_t t = 0; t < tiles; ++t, x += ROWS * width, y += ROWS * out) {
     const int64_t left = rows - t * ROWS;
-#define CASE(R, AHEAD) tile<K, R, COLUMNS, AHEAD>(w, ahead, in, count, x, first, y, out)
-#define CASES(R)               \
-  switch (tiles) {             \
-    case 1: CASE(R, 4); break; \
-    case 2: CASE(R, 2); break; \
-    default: CASE(R, 1);       \
-  }
+#define CASE(R)                                                                    \
+  if (tiles > 2)                                                                   \
+    tile<K, R, COLUMNS, 1>(w, in, ahead, count, x, first, y, out, 1);              \
+  else                                                                             \
+    tile<K, R, COLUMNS, 2>(w, in, ahead, count, x, first, y, out, 1);
     if (left >= ROWS) {
-      CASES(ROWS)
+      CASE(ROWS)
     } else if (left == 1) {
-      CASES(1)
+      CASE(1)
     } else if (left == 2) {
-      CASES(2)
+      CASE(2)
     } else {
-      CASES(3)
+      CASE(3)
     }
+#undef CASE
     ahead += COLUMNS / (tiles < COLUMNS ? tiles : COLUMNS) * in;
   }
-#undef CASES
-#undef CASE
 }
 
-// Rows of y at columns `from` to `to`, of x as `arrange` leaves it: block by block, as many rows at
-// a time as stay in the fastest cache.
+// Many rows of x, block by block: as many at a time as stay in the fastest cache.
 template <class K>
-TARGET static void product(const Product& job, const Matrix& m, int64_t from, int64_t to) {
+TARGET static void tiles(const Product& job, const Matrix& m, int64_t from, int64_t to) {
   const int64_t in = job.in, out = m.out;
   for (int64_t k = 0; k < in; k += BLOCK) {
     const int64_t count = least(BLOCK, in - k), width = round_up(count, K::STEP);
@@ -192,12 +208,35 @@ TARGET static void product(const Product& job, const Matrix& m, int64_t from, in
         columns<K>(w + c * in, in, count, x, rows, k == 0, y + c, out);
       for (; c < to; ++c)
         for (int64_t i = 0; i < rows; ++i)
-          tile<K, 1, 1, 0>(w + c * in, w, in, count, x + i * width, k == 0, y + i * out + c, out);
+          tile<K, 1, 1, 0>(w + c * in, in, w, count, x + i * width, k == 0, y + i * out + c, out,
+                           1);
     }
+  }
+}
+
+// Rows of y at columns `from` to `to`, of x as `arrange` leaves it.
+template <class K>
+TARGET static void product(const Product& job, const Matrix& m, int64_t from, int64_t to) {
+  const auto* w = (const typename K::Weight*)m.weights + from * job.in;
+  const auto* x = (const typename K::Input*)job.x;
+  switch (job.rows <= ROWS ? job.rows : 0) {
+#define CASE(R)                                                     \
+  case R:                                                           \
+    stream<K, R>(w, job.in, to - from, x, m.y + from, m.out); \
+    break;
+    CASE(1)
+    CASE(2)
+#if ROWS > 2
+    CASE(3)
+    CASE(4)
+#endif
+#undef CASE
+    default:
+      tiles<K>(job, m, from, to);
   }
   if (m.scale)
     for (int64_t r = 0; r < job.rows; ++r)
-      for (int64_t c = from; c < to; ++c) m.y[r * out + c] *= job.units[r] * m.scale[c];
+      for (int64_t c = from; c < to; ++c) m.y[r * m.out + c] *= job.units[r] * m.scale[c];
 }
 
 // x [rows, in] as `product` reads it, in `room`.

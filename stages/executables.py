@@ -5,7 +5,7 @@ Which of them a stage has, and when they run, is the stage's business.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,9 +15,25 @@ from stages.attention import Slot, empty_slot
 from stages.compile import abstract, abstracts, compiled
 from stages.config import Qwen3Config
 from stages.formats import Shape
-from stages.functions import Functions
+from stages.functions import Functions, kernel
 from stages.mesh import Split
 from stages.sampling import Sampling
+
+
+class Spans(NamedTuple):
+    """How many blocks one call takes through a stage."""
+
+    decode: int
+    prefill: int
+
+    @classmethod
+    def of(cls, config: Qwen3Config, blocks: int) -> "Spans":
+        """On CPU one executable serves every block, so compiling takes as long for one as for many;
+        but where a kernel is a block it is nothing to compile, and each call costs as much as a
+        small product. Elsewhere the whole stage is one, for each call costs a launch."""
+        if jax.default_backend() != "cpu":
+            return cls(blocks, blocks)
+        return cls(blocks if kernel(config) else 1, 1)
 
 
 class Executables:
@@ -26,11 +42,13 @@ class Executables:
     Hidden states, tokens and positions are whole on every device, so numpy may give and read them.
     """
 
-    def __init__(self, config: Qwen3Config, split: Split, *, blocks: int, head: bool, context: int):
+    def __init__(
+        self, config: Qwen3Config, split: Split, *, spans: Spans, head: bool, context: int
+    ):
         self._config, self._split = config, split
         self._functions = Functions(config, head=head)
-        block = self._leaves(self._functions.block.names, config.block_leaves())
-        self._blocks = [block] * blocks
+        self._block = self._leaves(self._functions.block.names, config.block_leaves())
+        self._spans = spans
         self._head: list[Any] = []
         if self._functions.head:
             self._head = self._leaves(self._functions.head.names, config.head_leaves())
@@ -39,12 +57,13 @@ class Executables:
 
     def decode(self, rows: int, depth: int) -> Any:
         """Of rows with at most `depth` positions in the cache."""
-        given = self._hiddens(rows), self._ints(rows), [[self._slot] * rows for _ in self._blocks]
+        slots = [[self._slot] * rows] * self._spans.decode
+        given = self._hiddens(rows), self._ints(rows), slots
         return self._advancing(partial(self._functions.decode, depth=depth), *given)
 
     def prefill(self, tokens: int, depth: int) -> Any:
         """Of a row with at most `depth` positions in the cache."""
-        given = self._hiddens(tokens), self._ints(), [[self._slot] for _ in self._blocks]
+        given = self._hiddens(tokens), self._ints(), [[self._slot]] * self._spans.prefill
         return self._advancing(partial(self._functions.prefill, depth=depth), *given)
 
     def sample(self, rows: int) -> Any:
@@ -70,9 +89,9 @@ class Executables:
         given = self._slot, self._slot, self._ints()
         return compiled(pieces, *given, donate=0, out=self._split.slot)
 
-    def _advancing(self, function: Any, *given: Any) -> Any:
+    def _advancing(self, function: Any, x: Any, at: Any, slots: Any) -> Any:
         out = self._split.whole, self._split.slot
-        return compiled(function, self._blocks, *given, donate=3, out=out)
+        return compiled(function, [self._block] * len(slots), x, at, slots, donate=3, out=out)
 
     def _leaves(
         self, names: Sequence[str], leaves: Mapping[str, tuple[Shape, str]]

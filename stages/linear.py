@@ -53,11 +53,12 @@ def products(x: jax.Array, *weights: Weight) -> list[jax.Array]:
     if not matrices:
         int8s = [weight for weight in weights if isinstance(weight, Int8)]
         if found:  # faster than XLA's for any number of rows
-            return found.int8_products(x.astype(jnp.float32), int8s)
+            return found.products(x, int8s)
         return [_int8(x, weight) for weight in int8s]
-    x = x.astype(matrices[0].dtype)
-    if found and x.dtype == jnp.bfloat16 and x.shape[0] <= kernels.MOST_ROWS:
+    dtype = matrices[0].dtype
+    if found and dtype == jnp.bfloat16 and x.shape[0] <= kernels.MOST_ROWS:
         return found.products(x, matrices)
+    x = x.astype(dtype)
     return [_dot(x, weight) for weight in matrices]
 
 

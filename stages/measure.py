@@ -16,7 +16,7 @@ import psutil
 from stages import random
 from stages.compile import abstracts, compiled, workspace
 from stages.config import Kept, Qwen3Config
-from stages.executables import Executables
+from stages.executables import Executables, Spans
 from stages.linear import Int8, Weight, product
 from stages.mesh import Split
 from stages.stage import PREFILL_CHUNK, Stage
@@ -265,7 +265,7 @@ def _workspace(config: Qwen3Config) -> tuple[int, int, int]:
     split = Split.of(config)
 
     def code(context: int) -> Executables:
-        return Executables(config, split, blocks=1, head=True, context=context)
+        return Executables(config, split, spans=Spans(1, 1), head=True, context=context)
 
     def prefill(context: int) -> int:
         return split.count * workspace(code(context).prefill(PREFILL_CHUNK, context))

@@ -14,7 +14,7 @@ from flax import nnx
 from stages.config import Kept, Qwen3Config
 from stages.formats import Shape
 from stages.linear import Int8, Weight, mean, product, products
-from stages.rope import rotate
+from stages.rope import rotate, turns
 
 State = TypeVar("State")
 Module = TypeVar("Module", bound=nnx.Module)
@@ -92,7 +92,8 @@ class Block(nnx.Module):
         h = self.input_norm(stream)
         q, k, v = (y.reshape(n, -1, head_dim) for y in apply((self.q, self.k, self.v), h))
         q, k = self.q_norm(q), self.k_norm(k)
-        q, k = rotate(q, positions, self.config), rotate(k, positions, self.config)
+        turned = turns(positions, self.config)
+        q, k = rotate(q, turned), rotate(k, turned)
         with jax.named_scope("attention"):
             mixed, state = attend(q, k, v)
         stream += self.o(mixed.reshape(n, -1))

@@ -42,10 +42,15 @@ def _ramp(yarn: Yarn, head_dim: int, theta: float) -> npt.NDArray[np.float64]:
     return np.clip((np.arange(head_dim // 2) - low) / width, 0, 1)
 
 
-def rotate(x: jax.Array, positions: jax.Array, config: Qwen3Config) -> jax.Array:
-    """Turn x [n, heads, head_dim] (float32) by its positions [n]."""
-    turns, factor = frequencies(config)
-    angles = positions.astype(jnp.float32)[:, None, None] * turns
-    cos, sin = jnp.cos(angles) * factor, jnp.sin(angles) * factor
+def turns(positions: jax.Array, config: Qwen3Config) -> tuple[jax.Array, jax.Array]:
+    """Cosines and sines by which positions [n] turn pairs of dimensions, [n, head_dim / 2]."""
+    per_position, factor = frequencies(config)
+    angles = positions.astype(jnp.float32)[:, None] * per_position
+    return jnp.cos(angles) * factor, jnp.sin(angles) * factor
+
+
+def rotate(x: jax.Array, turns: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """Turn x [n, heads, head_dim] (float32) as `turns` has it for each n."""
+    cos, sin = (part[:, None] for part in turns)
     a, b = jnp.split(x, 2, axis=-1)
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from stages.attention import empty_slot
 from stages.checkpoint import Checkpoint
 from stages.config import Kept, Qwen3Config
-from stages.executables import Executables
+from stages.executables import Executables, Spans
 from stages.functions import Functions
 from stages.kernels import MOST_ROWS
 from stages.mesh import Split
@@ -104,6 +104,7 @@ class Stage:
         self.devices = self._split.words
         self._empty_slot = partial(empty_slot, config, context, self._split.slot)
         self._place(blocks, head)
+        self._spans = Spans.of(config, self.blocks)
         self._steps, self._chunks = decode_buckets(rows), prefill_buckets(context)
         self._depths = depth_buckets(context)
         self._decode: dict[tuple[int, int], Any] = {}
@@ -204,7 +205,7 @@ class Stage:
         if y.ndim == 1:
             y = self._enter[bucket](self._head, y.astype(np.int32))
         run = self._prefill[bucket, self._depth(start)]
-        y = self._advance(run, y, np.int32(start), group, [row])
+        y = self._advance(run, self._spans.prefill, y, np.int32(start), group, [row])
         return np.asarray(y)[:n]
 
     def decode(self, group: int, positions: Array, x: Array) -> Array:
@@ -216,7 +217,7 @@ class Stage:
         y = np.zeros((len(x), self.hidden), self.wire_dtype)
         for present, rows, at in self._pieces(positions):
             taken = _taken(x, present, len(rows))
-            found = self._advance(self._run(at), taken, at, group, rows)
+            found = self._step(taken, at, group, rows)
             y[present] = np.asarray(found)[: present.size]
         return y
 
@@ -235,7 +236,7 @@ class Stage:
                 at,
                 Sampling(*(_taken(np.asarray(a), present, len(rows)) for a in sampling)),
             )
-            found = self._advance(self._run(at), entered, at, group, rows)
+            found = self._step(entered, at, group, rows)
             tokens[present] = np.asarray(drawn)[: present.size]
             y[present] = np.asarray(found)[: present.size]
         return tokens, y
@@ -248,10 +249,9 @@ class Stage:
         if source == target:
             return
         (group, row), (other_group, other_row) = source, target
-        for blocks, others in zip(self._slots[group], self._slots[other_group], strict=True):
-            for block, other in zip(blocks, others, strict=True):
-                for start in range(0, length, self._piece):
-                    other[other_row] = self._copy(other[other_row], block[row], np.int32(start))
+        for block, other in zip(self._slots[group], self._slots[other_group], strict=True):
+            for start in range(0, length, self._piece):
+                other[other_row] = self._copy(other[other_row], block[row], np.int32(start))
 
     def logits(self, x: Array) -> Array:
         """On the head: float32 [b, vocab] of the last block's x [b, hidden]."""
@@ -275,18 +275,24 @@ class Stage:
             at[: present.size] = positions[present]
             yield present, [*rows, *islice(others, bucket - present.size)], at
 
-    def _run(self, at: Array) -> Any:
-        """What takes one token of rows at these positions."""
-        return self._decode[at.size, self._depth(at.max())]
+    def _step(self, x: Any, at: Array, group: int, rows: Sequence[int]) -> jax.Array:
+        """One token of each of these rows of a group, at positions `at`."""
+        run = self._decode[at.size, self._depth(at.max())]
+        return self._advance(run, self._spans.decode, x, at, group, rows)
 
     def _depth(self, position: int) -> int:
         return next(depth for depth in self._depths if position <= depth)
 
-    def _advance(self, run: Any, x: Any, at: Any, group: int, rows: Sequence[int]) -> jax.Array:
-        """Take x through the blocks, with the slots of these rows of a group."""
-        for leaves, slots in zip(self._spans, self._slots[group], strict=True):
-            x, written = run(leaves, x, at, [[block[row] for row in rows] for block in slots])
-            for block, new in zip(slots, written, strict=True):
+    def _advance(
+        self, run: Any, span: int, x: Any, at: Any, group: int, rows: Sequence[int]
+    ) -> jax.Array:
+        """Take x through the blocks, `span` at a time, with the slots of these rows of a group."""
+        slots = self._slots[group]
+        for i in range(0, self.blocks, span):
+            some = slots[i : i + span]
+            given = [[block[row] for row in rows] for block in some]
+            x, written = run(self._leaves[i : i + span], x, at, given)
+            for block, new in zip(some, written, strict=True):
                 for row, slot in zip(rows, new, strict=True):
                     block[row] = slot
         y: jax.Array = x
@@ -296,19 +302,12 @@ class Stage:
         self, blocks: Sequence[Sequence[jax.Array]], head: Sequence[jax.Array] | None
     ) -> None:
         """Compute with these leaves from now on."""
-        # On CPU one executable serves every block, so compiling takes as long for one as for many.
-        # Elsewhere the whole stage is one, for each call costs a launch.
-        span = 1 if jax.default_backend() == "cpu" else len(blocks)
-        self._spans = [blocks[i : i + span] for i in range(0, len(blocks), span)]
-        self._head = head
+        self._leaves, self._head = blocks, head
 
-    def _empty_slots(self) -> list[list[list[list[Any]]]]:
-        """Caches by group, span, block and row."""
+    def _empty_slots(self) -> list[list[list[Any]]]:
+        """Caches by group, block and row."""
         return [
-            [
-                [[self._empty_slot() for _ in range(self.rows)] for _ in leaves]
-                for leaves in self._spans
-            ]
+            [[self._empty_slot() for _ in range(self.rows)] for _ in range(self.blocks)]
             for _ in range(self.groups)
         ]
 
@@ -317,7 +316,7 @@ class Stage:
         code = Executables(
             config,
             self._split,
-            blocks=len(self._spans[0]),
+            spans=self._spans,
             head=self._head is not None,
             context=self.context,
         )

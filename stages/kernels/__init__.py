@@ -1,7 +1,8 @@
-"""Decoding on a CPU in C++: products of few rows, and attention over the valid cache only.
+"""Decoding on a CPU in C++: products of few rows, attention over the valid cache only, and a whole
+transformer block of both.
 
 XLA calls them within its executables. They are there where a compiler is (see `build`) and their
-results are right; elsewhere everything runs in pure JAX, which is slower. Knows no model.
+results are right; elsewhere everything runs in pure JAX, which is slower.
 """
 
 import ctypes
@@ -28,6 +29,10 @@ MOST_ROWS = 16
 """bfloat16 products of more rows are bound by arithmetic, and XLA's own are as fast."""
 
 
+Matrix = jax.Array | tuple[jax.Array, jax.Array]
+"""Of bfloat16 [out, in]; or of int8, and the scale [out] of its rows."""
+
+
 @dataclass(frozen=True)
 class Kernels:
     """The kernels as one instruction set runs them.
@@ -39,24 +44,18 @@ class Kernels:
     library: str
     """Digest of all that made the code: part of what XLA calls it, and so of its cache's keys."""
 
-    def products(self, x: jax.Array, weights: Sequence[jax.Array]) -> list[jax.Array]:
-        """x [rows, in] by each of the weights [out, in], all bfloat16 -> float32 [rows, out]."""
-        results = [abstract((x.shape[0], w.shape[0]), np.float32) for w in weights]
-        call = jax.ffi.ffi_call(f"kafila_products_{self.library}", results)
-        return list(call(x, *weights, set=self._set))
+    def products(self, x: jax.Array, weights: Sequence[Matrix]) -> list[jax.Array]:
+        """x [rows, in] by each of the weights, which are all of one kind -> float32 [rows, out].
 
-    def int8_products(
-        self, x: jax.Array, weights: Sequence[tuple[jax.Array, jax.Array]]
-    ) -> list[jax.Array]:
-        """float32 x [rows, in] by each of the weights, int8 [out, in] and the scale [out] of their
-        rows, float32 -> float32 [rows, out]: the same bits on every instruction set.
-
-        x is taken as whole numbers, a row's largest value as 16383. Sums of 1024 products are
-        exact, and rounded where they are added. A row that is not finite gives NaN.
+        By bfloat16 [out, in] x is rounded to bfloat16. By int8 and the scale [out] of its rows,
+        float32, x is taken as whole numbers, a row's largest value as 16383: sums of 1024 products
+        are exact, and rounded where they are added. A row that is not finite gives NaN. These have
+        the same bits on every instruction set.
         """
-        results = [abstract((x.shape[0], len(scale)), np.float32) for _, scale in weights]
-        call = jax.ffi.ffi_call(f"kafila_int8_products_{self.library}", results)
-        return list(call(x, *(part for weight in weights for part in weight), set=self._set))
+        outs = [(w[0] if isinstance(w, tuple) else w).shape[0] for w in weights]
+        results = [abstract((x.shape[0], out), np.float32) for out in outs]
+        call = jax.ffi.ffi_call(f"kafila_products_{self.library}", results)
+        return list(call(x.astype(np.float32), *jax.tree.leaves(weights), set=self._set))
 
     def attention(
         self,
@@ -79,6 +78,36 @@ class Kernels:
         )
         mixed, *extended = call(q, k, v, positions, *caches, set=self._set)
         return mixed, extended
+
+    def block(
+        self,
+        weights: Sequence[jax.Array],
+        x: jax.Array,
+        positions: jax.Array,
+        turns: tuple[jax.Array, jax.Array],
+        caches: Sequence[jax.Array],
+        *,
+        heads: int,
+        ffn: int,
+        eps: float,
+    ) -> tuple[jax.Array, list[jax.Array]]:
+        """One new token of each row through a transformer block: x [rows, hidden] bfloat16 -> the
+        same.
+
+        `weights` are those of `Qwen3Config.block_leaves`, in that order. `turns` are cosines and
+        sines of each position, float32 [rows, head_dim / 2]. Positions and caches, of the bits of
+        bfloat16, are `attention`'s.
+        """
+        results = [abstract(a.shape, a.dtype) for a in (x, *caches)]
+        first = 4 + len(weights)
+        call: Any = jax.ffi.ffi_call(
+            f"kafila_block_{self.library}",
+            results,
+            input_output_aliases={first + i: 1 + i for i in range(len(caches))},
+        )
+        sizes = {"heads": np.int32(heads), "ffn": np.int32(ffn), "eps": np.float32(eps)}
+        y, *extended = call(x, positions, *turns, *weights, *caches, set=self._set, **sizes)
+        return y, extended
 
     @property
     def _set(self) -> np.int32:
@@ -128,7 +157,7 @@ def available(folder: Path = build.FOLDER) -> tuple[Kernels, ...]:
         log.info("no kernels: %s", error)
         return ()
     name = file.stem
-    for function in ("products", "int8_products", "attention"):
+    for function in ("products", "attention", "block"):
         handler = getattr(library, f"kafila_{function}")
         jax.ffi.register_ffi_target(
             f"kafila_{function}_{name}", _jax.ffi.pycapsule(handler), platform="cpu"

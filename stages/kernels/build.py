@@ -21,7 +21,16 @@ FOLDER = cache.FOLDER / "kernels"
 
 COMPILERS = ("c++", "g++", "clang++")
 
-SOURCES = ("kernels.cc", "lanes.h", "products.h", "attention.h")
+SOURCES = (
+    "kernels.cc",
+    "common.h",
+    "lanes.h",
+    "rows.h",
+    "products.h",
+    "attention.h",
+    "team.h",
+    "block.h",
+)
 
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
 

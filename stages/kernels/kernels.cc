@@ -1,7 +1,7 @@
-// Decoding on a CPU: products of few rows with bfloat16 or int8 weights, and attention of one new
-// token a row over its KV cache, as calls that XLA makes.
+// Decoding on a CPU: products of few rows with bfloat16 or int8 weights, attention of one new token
+// a row over its KV cache, and a whole transformer block of both, as calls that XLA makes.
 //
-// Both read memory once and in order, on the threads of XLA's own pool. No result depends on how
+// All read memory once and in order, on the threads of XLA's own pool. No result depends on how
 // the work falls to the threads, nor a row's on the rows beside it or their number.
 
 #include <algorithm>
@@ -22,89 +22,7 @@
 
 namespace ffi = xla::ffi;
 
-constexpr int64_t COLUMNS = 4;      // weight rows read side by side
-constexpr int64_t BLOCK = 1024;     // weights of each at a time: x stays in the fastest cache
-constexpr int64_t DISTANCE = 4096;  // bytes ahead that a stream is fetched where that pays
-constexpr int64_t MOST_ROWS = 16;   // of x at a time
-constexpr int64_t PIECE = 32;       // cached positions at a time: their values stay there, too
-constexpr int64_t SEGMENT = 1024;   // cached positions that are one thread's work
-constexpr int64_t ALONE = 1 << 17;  // reading fewer bytes is not worth waking another thread for
-constexpr int64_t MOST_LANES = 16;
-constexpr int64_t LINE = 64;        // bytes that are read from memory at once
-constexpr int64_t LARGEST = (1 << 14) - 1;  // whole number that a row of x is counted to
-constexpr float LOWEST = -FLT_MAX;  // no score is below it but minus infinity
-constexpr float ROUNDS = 3 << 22;   // floats near it are whole numbers, in the order of their bits
-
-static_assert(BLOCK * LARGEST * 128 < int64_t{1} << 31, "sums hold in 32 bits");
-
-typedef float Four __attribute__((vector_size(16)));
-
-template <class T, int N>
-struct Vector {
-  typedef T Type __attribute__((vector_size(sizeof(T) * N)));
-};
-
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#endif
-#endif
-#ifndef MIX
-typedef int32_t Places __attribute__((vector_size(16)));
-#define MIX(a, b, ...) __builtin_shuffle(a, b, Places{__VA_ARGS__})
-#endif
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-static constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
-static float widen(uint16_t bits) {
-  const uint32_t word = uint32_t{bits} << 16;
-  float x;
-  memcpy(&x, &word, 4);
-  return x;
-}
-
-// To the nearest bfloat16, of two the even one; a NaN stays one.
-static uint16_t narrow(float x) {
-  uint32_t word;
-  memcpy(&word, &x, 4);
-  if (x != x) return uint16_t(word >> 16 | 0x40);
-  return uint16_t((word + 0x7fff + (word >> 16 & 1)) >> 16);
-}
-
-// One product's matrix, [out, in], and where its [rows, out] go.
-struct Matrix {
-  const void* weights;
-  const float* scale;  // of each of its rows; null where they have none
-  float* y;
-  int64_t out;
-};
-
-struct Product {
-  const void* x;       // arranged
-  const float* units;  // what a row of x counts in
-  int64_t rows, in;
-};
-
-struct Attention {
-  int64_t heads, kv_heads, share, head_dim, context;
-};
-
-// The loops for one kind of weights.
-struct Products {
-  void (*product)(const Product&, const Matrix&, int64_t from, int64_t to);
-  Product (*arrange)(const void* x, int64_t rows, int64_t in, std::vector<float>& room);
-};
-
-// One instruction set's loops.
-struct Kernels {
-  Products bfloat16, int8;
-  void (*attend_bits)(const Attention&, const float* q, const uint16_t* keys,
-                      const uint16_t* values, int64_t n, float* out);
-  void (*attend_floats)(const Attention&, const float* q, const float* keys, const float* values,
-                        int64_t n, float* out);
-};
+#include "common.h"
 
 #if defined(__x86_64__)
 
@@ -190,54 +108,11 @@ extern "C" uint32_t kafila_supported() {
   return found;
 }
 
-// Calls work(from, to) until all items are done, on this thread and others of the pool. Whoever is
-// free takes half of its share of what is left, at least `unit`, which what it takes divides by.
-template <class Work>
-static void share(ffi::ThreadPool& pool, int64_t items, int64_t unit, bool alone,
-                  const Work& work) {
-  const int64_t threads = alone ? 1 : least(pool.num_threads(), (items + unit - 1) / unit);
-  if (threads < 2) return work(0, items);
-  struct State {
-    std::atomic<int64_t> next{0}, done{0};
-  };
-  const auto state = std::make_shared<State>();  // a helper may come when all is over
-  auto help = [state, items, unit, threads, &work] {
-    int64_t from = state->next.load(std::memory_order_relaxed);
-    while (from < items) {
-      const int64_t part = std::max(unit, (items - from) / (2 * threads) / unit * unit);
-      const int64_t to = least(items, from + part);
-      if (!state->next.compare_exchange_weak(from, to, std::memory_order_relaxed)) continue;
-      work(from, to);
-      state->done.fetch_add(to - from, std::memory_order_release);
-      from = state->next.load(std::memory_order_relaxed);
-    }
-  };
-  using Helper = decltype(help);
-  for (int64_t i = 1; i < threads; ++i) pool.Schedule(Helper(help));
-  help();
-  for (int spins = 0; state->done.load(std::memory_order_acquire) < items; ++spins) {
-    if (spins > 4096) std::this_thread::yield();
-  }
-}
+#include "team.h"
+
+#include "block.h"
 
 static ffi::Error refuse(const char* why) { return ffi::Error::InvalidArgument(why); }
-
-// x as `products` arranges it by all matrices, of which a weight has so many bytes.
-static void multiply(ffi::ThreadPool& pool, const Products& products, const void* x, int64_t rows,
-                     int64_t in, const std::vector<Matrix>& matrices, int64_t bytes) {
-  static thread_local std::vector<float> room;
-  const Product job = products.arrange(x, rows, in, room);
-  int64_t columns = 0;
-  for (const Matrix& m : matrices) columns += round_up(m.out, COLUMNS);
-  share(pool, columns, 2 * COLUMNS, bytes * columns * in < ALONE, [&](int64_t from, int64_t to) {
-    int64_t first = 0;  // of a matrix, among the columns of all
-    for (const Matrix& m : matrices) {
-      const int64_t begin = std::max(from - first, int64_t{0}), end = least(to - first, m.out);
-      if (begin < end) products.product(job, m, begin, end);
-      first += round_up(m.out, COLUMNS);
-    }
-  });
-}
 
 template <class Buffer>
 static bool shaped(const Buffer& buffer, std::initializer_list<int64_t> dims) {
@@ -245,187 +120,133 @@ static bool shaped(const Buffer& buffer, std::initializer_list<int64_t> dims) {
   return std::equal(found.begin(), found.end(), dims.begin(), dims.end());
 }
 
-// x [rows, in] by each of the weights [out, in] -> [rows, out] each.
-static ffi::Error products(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::BF16> x,
-                           ffi::RemainingArgs weights, ffi::RemainingRets ys) {
-  if (x.dimensions().size() != 2 || weights.size() != ys.size())
-    return refuse("shapes of a product");
-  const int64_t rows = x.dimensions()[0], in = x.dimensions()[1];
-  std::vector<Matrix> matrices;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    auto w = weights.get<ffi::Buffer<ffi::BF16>>(i);
-    auto y = ys.get<ffi::Buffer<ffi::F32>>(i);
-    if (!w || !y || w->dimensions().size() != 2) return refuse("shapes of a product");
-    const int64_t out = w->dimensions()[0];
-    if (in < 1 || !shaped(*w, {out, in}) || !shaped(**y, {rows, out}))
-      return refuse("shapes of a product");
-    matrices.push_back({w->untyped_data(), nullptr, (*y)->typed_data(), out});
+// Weights that are taken one after the other.
+struct Weights {
+  const ffi::RemainingArgs& given;
+  const bool int8 = type(0) == ffi::S8 || type(1) == ffi::S8;  // matrices, each with its scale
+  size_t taken = 0;
+  bool wrong = false;
+
+  ffi::DataType type(size_t i) const {
+    const auto found = given.get<ffi::AnyBuffer>(i);
+    return found ? found->element_type() : ffi::DataType::INVALID;
   }
-  multiply(pool, SETS[set]->bfloat16, x.untyped_data(), rows, in, matrices, 2);
-  return ffi::Error::Success();
-}
 
-// The same with int8 weights, each followed by the scale [out] of its rows.
-static ffi::Error int8_products(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x,
-                                ffi::RemainingArgs weights, ffi::RemainingRets ys) {
-  if (x.dimensions().size() != 2 || weights.size() != 2 * ys.size())
-    return refuse("shapes of a product");
-  const int64_t rows = x.dimensions()[0], in = x.dimensions()[1];
-  std::vector<Matrix> matrices;
-  for (size_t i = 0; i < ys.size(); ++i) {
-    auto w = weights.get<ffi::Buffer<ffi::S8>>(2 * i);
-    auto scale = weights.get<ffi::Buffer<ffi::F32>>(2 * i + 1);
-    auto y = ys.get<ffi::Buffer<ffi::F32>>(i);
-    if (!w || !scale || !y || w->dimensions().size() != 2) return refuse("shapes of a product");
-    const int64_t out = w->dimensions()[0];
-    if (in < 1 || !shaped(*w, {out, in}) || !shaped(*scale, {out}) || !shaped(**y, {rows, out}))
-      return refuse("shapes of a product");
-    matrices.push_back({w->untyped_data(), scale->typed_data(), (*y)->typed_data(), out});
+  // The next, which is to have this type and these dimensions.
+  const void* take(ffi::DataType type, std::initializer_list<int64_t> dims) {
+    const auto found = given.get<ffi::AnyBuffer>(taken++);
+    if (found && found->element_type() == type && shaped(*found, dims))
+      return found->untyped_data();
+    wrong = true;
+    return nullptr;
   }
-  multiply(pool, SETS[set]->int8, x.untyped_data(), rows, in, matrices, 1);
-  return ffi::Error::Success();
-}
 
-#define PRODUCTS(NAME, WITH, X)                             \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(NAME, WITH,                 \
-                                ffi::Ffi::Bind()            \
-                                    .Ctx<ffi::ThreadPool>() \
-                                    .Attr<int32_t>("set")   \
-                                    .Arg<ffi::Buffer<X>>()  \
-                                    .RemainingArgs()        \
-                                    .RemainingRets())
+  const uint16_t* norm(int64_t size) { return (const uint16_t*)take(ffi::BF16, {size}); }
 
-PRODUCTS(kafila_products, products, ffi::BF16);
-PRODUCTS(kafila_int8_products, int8_products, ffi::F32);
-
-struct Row {
-  void *keys, *values;
-  int64_t position;
+  Matrix matrix(int64_t out, int64_t in) {
+    const void* weights = take(int8 ? ffi::S8 : ffi::BF16, {out, in});
+    return {weights, int8 ? (const float*)take(ffi::F32, {out}) : nullptr, out, nullptr};
+  }
 };
 
-static void put(float from, uint16_t& to) { to = narrow(from); }
-static void put(float from, float& to) { to = from; }
-static float get(uint16_t bits) { return widen(bits); }
-static float get(float x) { return x; }
-
-// A part of the positions of one row and KV head.
-struct Part {
-  int64_t row, head, from, count;
-};
-
-// T is what a cache holds: floats, or the bits of bfloat16.
-template <class T>
-static void attend_rows(ffi::ThreadPool& pool, const Kernels& kernels, const Attention& job,
-                        const std::vector<Row>& rows, const float* q, const float* k,
-                        const float* v, float* y) {
-  const int64_t dim = job.head_dim, width = round_up(dim, MOST_LANES), stride = width + 2;
-  std::vector<Part> parts;
+// x [rows, in] by each of the weights [out, in] -> [rows, out] each. Those of int8 are each followed
+// by the scale [out] of their rows.
+static ffi::Error products(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x,
+                           ffi::RemainingArgs given, ffi::RemainingRets ys) {
+  if (x.dimensions().size() != 2 || x.element_count() < 1) return refuse("shapes of a product");
+  const int64_t rows = x.dimensions()[0], in = x.dimensions()[1];
+  Weights weights{given};
+  std::vector<Matrix> matrices;
   int64_t bytes = 0;
-  for (int64_t row = 0; row < int64_t(rows.size()); ++row) {
-    const int64_t at = rows[row].position;
-    for (int64_t h = 0; h < job.kv_heads; ++h) {
-      const float *key = k + (row * job.kv_heads + h) * dim, *value = v + (key - k);
-      if (at < 0) {
-        for (int64_t i = 0; i < job.share * dim; ++i) {
-          T alone;
-          put(value[i % dim], alone);
-          y[(row * job.kv_heads + h) * job.share * dim + i] = get(alone);
-        }
-        continue;
-      }
-      T* keys = (T*)rows[row].keys + (h * job.context + at) * dim;
-      T* values = (T*)rows[row].values + (h * job.context + at) * dim;
-      for (int64_t d = 0; d < dim; ++d) put(key[d], keys[d]), put(value[d], values[d]);
-      for (int64_t from = 0; from <= at; from += SEGMENT)
-        parts.push_back({row, h, from, least(SEGMENT, at + 1 - from)});
-      bytes += 2 * (at + 1) * dim * int64_t(sizeof(T));
-    }
+  for (size_t i = 0; i < ys.size(); ++i) {
+    auto y = ys.get<ffi::Buffer<ffi::F32>>(i);
+    if (!y || (*y)->dimensions().size() != 2) return refuse("shapes of a product");
+    matrices.push_back(weights.matrix((*y)->dimensions()[1], in));
+    matrices.back().y = (*y)->typed_data();
+    if (weights.wrong || !shaped(**y, {rows, matrices.back().out}))
+      return refuse("shapes of a product");
+    bytes += matrices.back().out * in * (weights.int8 ? 1 : 2);
   }
-
-  const float scale = 1 / std::sqrt(float(dim));
-  std::vector<float> queries(rows.size() * job.heads * width);
-  for (size_t i = 0; i < rows.size() * job.heads; ++i)
-    for (int64_t d = 0; d < dim; ++d) queries[i * width + d] = q[i * dim + d] * scale;
-
-  std::vector<float> found(parts.size() * job.share * stride);
-  share(pool, parts.size(), 1, bytes < ALONE, [&](int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; ++i) {
-      const Part& p = parts[i];
-      const int64_t start = (p.head * job.context + p.from) * dim;
-      const float* mine = queries.data() + (p.row * job.heads + p.head * job.share) * width;
-      const T* keys = (const T*)rows[p.row].keys + start;
-      const T* values = (const T*)rows[p.row].values + start;
-      float* out = found.data() + i * job.share * stride;
-      if constexpr (sizeof(T) == 2)
-        kernels.attend_bits(job, mine, keys, values, p.count, out);
-      else
-        kernels.attend_floats(job, mine, keys, values, p.count, out);
-    }
-  });
-
-  for (size_t i = 0, next; i < parts.size(); i = next) {
-    for (next = i + 1; next < parts.size() && parts[next].from > 0;) ++next;
-    for (int64_t g = 0; g < job.share; ++g) {
-      const auto part = [&](size_t j) { return found.data() + (j * job.share + g) * stride; };
-      float top = LOWEST, total = 0;
-      for (size_t j = i; j < next; ++j) top = std::max(top, part(j)[width]);
-      if (top == LOWEST) total = NAN;  // no score is a number above minus infinity
-      float* to = y + ((parts[i].row * job.kv_heads + parts[i].head) * job.share + g) * dim;
-      std::fill(to, to + dim, 0.f);
-      for (size_t j = i; j < next; ++j) {
-        const float weight = std::exp(part(j)[width] - top);
-        total += weight * part(j)[width + 1];
-        for (int64_t d = 0; d < dim; ++d) to[d] += weight * part(j)[d];
-      }
-      for (int64_t d = 0; d < dim; ++d) to[d] /= total;
-    }
-  }
+  if (weights.taken != given.size()) return refuse("shapes of a product");
+  const Products& kind = weights.int8 ? SETS[set]->int8 : SETS[set]->bfloat16;
+  Team team(pool, bytes < ALONE);
+  const Given arranged(rows, in);
+  team.each(rows, [&](int64_t row) { kind.arrange(arranged, row, x.typed_data() + row * in); });
+  multiply(team, kind, arranged, matrices);
+  return ffi::Error::Success();
 }
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_products, products,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int32_t>("set")
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .RemainingArgs()
+                                  .RemainingRets());
+
+// Where rows are cached: arguments and results from `first` and 0 on are keys and values
+// [kv_heads, context, head_dim] of each row, which share their memory.
+struct Caches {
+  ffi::DataType kind = ffi::DataType::INVALID;
+  int64_t kv_heads = 0, context = 0, head_dim = 0;
+  std::vector<Row> rows;
+  int64_t bytes = 0;  // to be read
+
+  const char* find(const ffi::RemainingArgs& given, size_t first, const ffi::RemainingRets& rets,
+                   const ffi::Buffer<ffi::S32>& positions) {
+    const size_t count = positions.element_count();
+    if (positions.dimensions().size() != 1 || count < 1 || rets.size() != 2 * count ||
+        given.size() != first + rets.size())
+      return "caches of attention";
+    std::vector<void*> places;
+    for (size_t i = 0; i < rets.size(); ++i) {
+      const auto before = given.get<ffi::AnyBuffer>(first + i);
+      auto cache = rets.get<ffi::AnyBuffer>(i);
+      if (!before || !cache || (*cache)->dimensions().size() != 3) return "caches of attention";
+      if (i == 0) {
+        const auto dims = (*cache)->dimensions();
+        kind = (*cache)->element_type(), kv_heads = dims[0], context = dims[1], head_dim = dims[2];
+        if ((kind != ffi::U16 && kind != ffi::F32) || (*cache)->element_count() < 1)
+          return "caches of attention";
+      }
+      if ((*cache)->element_type() != kind || !shaped(**cache, {kv_heads, context, head_dim}) ||
+          (*cache)->untyped_data() != before->untyped_data())
+        return "caches of attention";
+      places.push_back((*cache)->untyped_data());
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t at = positions.typed_data()[i];
+      if (at >= context) return "a position beyond the cache";
+      rows.push_back({places[2 * i], places[2 * i + 1], at});
+      bytes += 2 * (at + 1) * kv_heads * head_dim * (kind == ffi::U16 ? 2 : 4);
+    }
+    return nullptr;
+  }
+};
 
 // One new token a row, at `positions`: its keys and values go into the row's cache, and it attends
 // to all positions up to its own. A row of negative position sees only itself and leaves its cache
-// as it is. Further arguments and results: keys and values [kv_heads, context, head_dim] of each
-// row, which share their memory.
+// as it is.
 static ffi::Error attention(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> q,
                             ffi::Buffer<ffi::F32> k, ffi::Buffer<ffi::F32> v,
                             ffi::Buffer<ffi::S32> positions, ffi::RemainingArgs given,
-                            ffi::Result<ffi::Buffer<ffi::F32>> y, ffi::RemainingRets caches) {
-  const int64_t count = positions.element_count();
-  if (q.dimensions().size() != 3 || k.dimensions().size() != 3)
+                            ffi::Result<ffi::Buffer<ffi::F32>> y, ffi::RemainingRets rets) {
+  Caches caches;
+  if (const char* why = caches.find(given, 0, rets, positions)) return refuse(why);
+  const int64_t count = caches.rows.size(), kv_heads = caches.kv_heads, dim = caches.head_dim;
+  const int64_t heads = q.dimensions().size() == 3 ? q.dimensions()[1] : 0;
+  if (heads < 1 || heads % kv_heads || !shaped(q, {count, heads, dim}) ||
+      !shaped(k, {count, kv_heads, dim}) || !shaped(v, {count, kv_heads, dim}) ||
+      !shaped(*y, {count, heads, dim}))
     return refuse("shapes of attention");
-  const int64_t heads = q.dimensions()[1], kv_heads = k.dimensions()[1], dim = q.dimensions()[2];
-  if (kv_heads < 1 || heads % kv_heads || dim < 1 || !shaped(positions, {count}) ||
-      !shaped(q, {count, heads, dim}) || !shaped(k, {count, kv_heads, dim}) ||
-      !shaped(v, {count, kv_heads, dim}) || !shaped(*y, {count, heads, dim}))
-    return refuse("shapes of attention");
-  if (given.size() != size_t(2 * count) || caches.size() != given.size())
-    return refuse("caches of attention");
-  Attention job{heads, kv_heads, heads / kv_heads, dim, 0};
-  ffi::DataType kind = ffi::F32;
-  std::vector<Row> rows;
-  std::vector<void*> places;
-  for (size_t i = 0; i < caches.size(); ++i) {
-    auto before = given.get<ffi::AnyBuffer>(i);
-    auto cache = caches.get<ffi::AnyBuffer>(i);
-    if (!before || !cache || (*cache)->dimensions().size() != 3)
-      return refuse("caches of attention");
-    if (i == 0) {
-      kind = (*cache)->element_type();
-      job.context = (*cache)->dimensions()[1];
-      if (kind != ffi::U16 && kind != ffi::F32) return refuse("caches of attention");
-    }
-    if ((*cache)->element_type() != kind || !shaped(**cache, {kv_heads, job.context, dim}) ||
-        (*cache)->untyped_data() != before->untyped_data())
-      return refuse("caches of attention");
-    places.push_back((*cache)->untyped_data());
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t at = positions.typed_data()[i];
-    if (at >= job.context) return refuse("a position beyond the cache");
-    rows.push_back({places[2 * i], places[2 * i + 1], at});
-  }
-  const auto run = kind == ffi::U16 ? attend_rows<uint16_t> : attend_rows<float>;
-  run(pool, *SETS[set], job, rows, q.typed_data(), k.typed_data(), v.typed_data(), y->typed_data());
+  const Attention job{heads, kv_heads, heads / kv_heads, dim, caches.context};
+  Team team(pool, caches.bytes < ALONE);
+  const auto nothing = [](int64_t) {};
+  const auto run = caches.kind == ffi::U16
+                       ? attend_rows<uint16_t, decltype(nothing), decltype(nothing)>
+                       : attend_rows<float, decltype(nothing), decltype(nothing)>;
+  run(team, *SETS[set], job, caches.rows, q.typed_data(), k.typed_data(), v.typed_data(),
+      y->typed_data(), nothing, nothing);
   return ffi::Error::Success();
 }
 
@@ -439,4 +260,56 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_attention, attention,
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .RemainingArgs()
                                   .Ret<ffi::Buffer<ffi::F32>>()
+                                  .RemainingRets());
+
+// One new token a row through a block: x [rows, hidden], cosines and sines [rows, head_dim / 2] of
+// its position. Further arguments: the block's weights in the order below, then the rows' caches.
+static ffi::Error block(ffi::ThreadPool pool, int32_t set, int32_t heads, int32_t ffn, float eps,
+                        ffi::Buffer<ffi::BF16> x, ffi::Buffer<ffi::S32> positions,
+                        ffi::Buffer<ffi::F32> cos, ffi::Buffer<ffi::F32> sin,
+                        ffi::RemainingArgs given, ffi::Result<ffi::Buffer<ffi::BF16>> y,
+                        ffi::RemainingRets rets) {
+  Weights weights{given};
+  Caches caches;
+  const char* why = caches.find(given, weights.int8 ? 18 : 11, rets, positions);
+  if (why) return refuse(why);
+  const int64_t count = caches.rows.size(), kv_heads = caches.kv_heads, dim = caches.head_dim;
+  const int64_t hidden = x.dimensions().size() == 2 ? x.dimensions()[1] : 0;
+  if (hidden < 1 || heads < 1 || ffn < 1 || dim % 2 || heads % kv_heads ||
+      caches.kind != ffi::U16 || !shaped(x, {count, hidden}) || !shaped(*y, {count, hidden}) ||
+      !shaped(cos, {count, dim / 2}) || !shaped(sin, {count, dim / 2}))
+    return refuse("shapes of a block");
+  Block b{hidden, ffn, {heads, kv_heads, heads / kv_heads, dim, caches.context}, eps};
+  b.products = weights.int8 ? &SETS[set]->int8 : &SETS[set]->bfloat16;
+  b.input_norm = weights.norm(hidden);
+  b.q = weights.matrix(heads * dim, hidden);
+  b.k = weights.matrix(kv_heads * dim, hidden);
+  b.v = weights.matrix(kv_heads * dim, hidden);
+  b.q_norm = weights.norm(dim);
+  b.k_norm = weights.norm(dim);
+  b.o = weights.matrix(hidden, heads * dim);
+  b.post_norm = weights.norm(hidden);
+  b.gate = weights.matrix(ffn, hidden);
+  b.up = weights.matrix(ffn, hidden);
+  b.down = weights.matrix(hidden, ffn);
+  if (weights.wrong) return refuse("weights of a block");
+  Team team(pool, caches.bytes + 3 * hidden * ffn < ALONE);
+  run_block(team, *SETS[set], b, caches.rows, (const uint16_t*)x.untyped_data(), cos.typed_data(),
+            sin.typed_data(), (uint16_t*)y->untyped_data());
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_block, block,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int32_t>("set")
+                                  .Attr<int32_t>("heads")
+                                  .Attr<int32_t>("ffn")
+                                  .Attr<float>("eps")
+                                  .Arg<ffi::Buffer<ffi::BF16>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .RemainingArgs()
+                                  .Ret<ffi::Buffer<ffi::BF16>>()
                                   .RemainingRets());

@@ -49,7 +49,16 @@ FAST Floats load_rest(const T* p, int64_t count) {
   return load(padded);
 }
 
+template <class T>
+FAST Floats load_some(const T* p, int64_t left) {
+  return left < LANES ? load_rest(p, left) : load(p);
+}
+
 FAST void store(float* p, const Floats& v) { memcpy(p, &v, sizeof v); }
+
+FAST void store_some(float* p, const Floats& v, int64_t left) {
+  memcpy(p, &v, 4 * (left < LANES ? left : LANES));
+}
 
 // The int8 at p, as int16.
 FAST Shorts widened(const int8_t* p) {
@@ -130,14 +139,20 @@ FAST Floats exponential(Floats x) {
   return y * (Floats)(((Words)shifted + 127) << 23);
 }
 
+#include "rows.h"
+
 #include "products.h"
 
 #include "attention.h"
 
-constexpr Kernels KERNELS = {{product<Bfloat16>, arrange<Bfloat16>},
-                             {product<Int8>, arrange<Int8>},
+constexpr Kernels KERNELS = {{arrange<Bfloat16>, product<Bfloat16>},
+                             {arrange<Int8>, product<Int8>},
                              attend_all<uint16_t>,
-                             attend_all<float>};
+                             attend_all<float>,
+                             norm,
+                             rotate,
+                             gate,
+                             narrow};
 
 }  // namespace NAME
 

@@ -1,19 +1,19 @@
 // Products of rows of x with matrices, for one instruction set: part of `lanes.h`.
 
 // A kind of weights says how a STEP of them is loaded, how x lies to meet them (Input), and how
-// both are multiplied and added to Sums. `prepare` arranges a row of x; where Input is whole
-// numbers, of what `unit` has found.
+// both are multiplied and added to Sums. `prepare` arranges some of a row of x, rounded; where
+// Input is whole numbers, of what `unit` has found.
 
 struct Bfloat16 {
-  typedef uint16_t Weight, Given;
+  typedef uint16_t Weight;
   typedef Floats Sums;
   static constexpr int64_t STEP = 2 * LANES;  // a register of them, two to a word
 
-  FAST float unit(const Given*, int64_t) { return 1; }
+  FAST float unit(const float*, int64_t) { return 1; }
 
 #if DOT
 
-  typedef uint16_t Input;  // x as it is
+  typedef uint16_t Input;
 
   struct Pairs {
     __m512i v;
@@ -25,8 +25,8 @@ struct Bfloat16 {
     return (Sums)_mm512_dpbf16_ps((__m512)sum, (__m512bh)w.v, (__m512bh)x.v);
   }
 
-  TARGET static void prepare(const Given* x, int64_t count, float, Input* to) {
-    memcpy(to, x, 2 * count);
+  TARGET static void prepare(const float* x, int64_t count, float, Input* to) {
+    narrow(x, count, to);
     memset(to + count, 0, 2 * (round_up(count, STEP) - count));
   }
 
@@ -50,9 +50,9 @@ struct Bfloat16 {
     return (sum + w.lower * x.lower) + w.upper * x.upper;
   }
 
-  TARGET static void prepare(const Given* x, int64_t count, float, Input* to) {
+  TARGET static void prepare(const float* x, int64_t count, float, Input* to) {
     for (int64_t i = 0; i < round_up(count, STEP); ++i)
-      to[i / STEP * STEP + i % 2 * LANES + i % STEP / 2] = i < count ? widen(x[i]) : 0;
+      to[i / STEP * STEP + i % 2 * LANES + i % STEP / 2] = i < count ? widen(narrowed(x[i])) : 0;
   }
 
 #endif
@@ -61,7 +61,6 @@ struct Bfloat16 {
 // int8, and x as the nearest whole numbers of 16 bits: sums are exact.
 struct Int8 {
   typedef int8_t Weight;
-  typedef float Given;
   typedef int16_t Input;
   typedef Ints Sums;
   static constexpr int64_t STEP = 4 * LANES;
@@ -84,10 +83,10 @@ struct Int8 {
   }
 
   // Of which a row's largest value is LARGEST; 0 where all are 0; NaN where not all are finite.
-  TARGET static float unit(const Given* x, int64_t count) {
+  TARGET static float unit(const float* x, int64_t count) {
     Floats top = {}, lost = {};
     for (int64_t i = 0; i < count; i += LANES) {
-      const Floats v = count - i < LANES ? load_rest(x + i, count - i) : load(x + i);
+      const Floats v = load_some(x + i, count - i);
       const Floats size = v < 0 ? -v : v;
       top = size > top ? size : top;
       lost += v * 0.f;
@@ -96,7 +95,7 @@ struct Int8 {
     return (found < FLT_MIN ? 0 : found) + sum(lost);
   }
 
-  TARGET static void prepare(const Given* x, int64_t count, float unit, Input* to) {
+  TARGET static void prepare(const float* x, int64_t count, float unit, Input* to) {
     const Floats by = Floats{} + (unit > 0 ? unit : 1);
     const int32_t all = unit == unit ? -1 : 0;  // what is not finite shows by the unit
     for (int64_t i = 0; i < round_up(count, STEP); i += LANES) {
@@ -239,21 +238,12 @@ TARGET static void product(const Product& job, const Matrix& m, int64_t from, in
       for (int64_t c = from; c < to; ++c) m.y[r * m.out + c] *= job.units[r] * m.scale[c];
 }
 
-// x [rows, in] as `product` reads it, in `room`.
+// A row of x as `product` reads it.
 template <class K>
-TARGET static Product arrange(const void* given, int64_t rows, int64_t in,
-                              std::vector<float>& room) {
-  const int64_t head = round_up(rows, LINE / 4);
-  room.resize(head + rows * round_up(in, K::STEP) * sizeof(typename K::Input) / 4 + LINE / 4);
-  float* units = (float*)round_up((int64_t)room.data(), LINE);
-  auto* to = (typename K::Input*)(units + head);
-  const auto* x = (const typename K::Given*)given;
-  for (int64_t r = 0; r < rows; ++r) {
-    units[r] = K::unit(x + r * in, in);
-    for (int64_t k = 0; k < in; k += BLOCK) {
-      const int64_t count = least(BLOCK, in - k);
-      K::prepare(x + r * in + k, count, units[r], to + k * rows + r * round_up(count, K::STEP));
-    }
+TARGET static void arrange(const Product& job, int64_t row, const float* x) {
+  const float unit = job.units[row] = K::unit(x, job.in);
+  for (int64_t k = 0; k < job.in; k += BLOCK) {
+    const int64_t count = least(BLOCK, job.in - k), width = round_up(count, K::STEP);
+    K::prepare(x + k, count, unit, (typename K::Input*)job.x + k * job.rows + row * width);
   }
-  return {to, units, rows, in};
 }

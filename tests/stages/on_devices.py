@@ -69,24 +69,25 @@ def found(folder: Path, word: str) -> dict[str, Any]:
     functions = Functions(config, head=True)
     assert functions.head is not None
     head = stage._head or []
-    slot = stage._slots[0][0][0][0]
+    slot = stage._slots[0][0][0]
     return {
         "devices": stage.devices,
         "answers": answers(stage),
         "depths": stage._depths,
+        "spans": stage._spans,
         "between": [
             dict(Counter(SENT.findall(stage._decode[2, depth].as_text())))
             for depth in stage._depths
         ],
-        "leaves": [[part.nbytes for part in parts(leaf)] for leaf in stage._spans[0][0]],
+        "leaves": [[part.nbytes for part in parts(leaf)] for leaf in stage._leaves[0]],
         "head": [[part.nbytes for part in parts(leaf)] for leaf in head],
         "slot": [[part.nbytes for part in parts(each)] for each in slot],
-        "kept": {
-            f"{name} {size} of {depth}": executable.memory_analysis().alias_size_in_bytes
-            for name, some in [
-                ("decode", stage._decode),
-                ("prefill", stage._prefill),
-                ("copy", {(1, CONTEXT): stage._copy}),
+        "kept": {  # of each block
+            f"{name} {size} of {depth}": executable.memory_analysis().alias_size_in_bytes / blocks
+            for name, some, blocks in [
+                ("decode", stage._decode, stage._spans.decode),
+                ("prefill", stage._prefill, stage._spans.prefill),
+                ("copy", {(1, CONTEXT): stage._copy}, 1),
             ]
             for (size, depth), executable in some.items()
         },

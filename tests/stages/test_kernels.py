@@ -1,6 +1,7 @@
 """The kernels give what pure JAX gives, to the bit whatever shares the step; or are not there."""
 
 import ctypes
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 from stages import kernels
 from stages.attention import Slot, attend_each
 from stages.compile import abstract
+from stages.config import Qwen3Config
+from stages.functions import Functions
 from stages.kernels import Kernels, build, check
 from stages.linear import Int8, product, products
 
@@ -201,7 +204,7 @@ def test_an_int8_product_shows_what_is_not_finite(kind: Kernels, lost: float) ->
 
 def test_int8_is_never_left_to_xla() -> None:
     def calls(x: Array) -> bool:
-        return "kafila_int8_products" in jax.jit(product).lower(x, int8s(0, 8, 64)).as_text()
+        return "kafila_products" in jax.jit(product).lower(x, int8s(0, 8, 64)).as_text()
 
     assert calls(normal(0, 1, 64))
     assert calls(normal(0, 100, 64))
@@ -331,34 +334,93 @@ def test_attention_shows_what_is_not_finite(
     assert np.isfinite(o[3]).all(), "what is beyond the row is not read"
 
 
-X, W, S = ((3, 64), "bfloat16"), ((8, 64), "bfloat16"), ((8,), "float32")
-XF, W8, Y = ((3, 64), "float32"), ((8, 64), "int8"), ((3, 8), "float32")
+X, W, Y = ((3, 64), "float32"), ((8, 64), "bfloat16"), ((3, 8), "float32")
+W8, S = ((8, 64), "int8"), ((8,), "float32")
 Q, K, AT = ((3, 4, 16), "float32"), ((3, 2, 16), "float32"), ((3,), "int32")
 C, C2 = ((2, 9, 16), "float32"), ((2, 9, 16), "uint16")
 Shaped = tuple[tuple[int, ...], str]
 
 
+def weights_of(config: Qwen3Config) -> list[Shaped]:
+    return list(config.block_leaves().values())
+
+
+TINY = Qwen3Config(
+    blocks=1,
+    hidden=40,
+    ffn=70,
+    heads=4,
+    kv_heads=2,
+    head_dim=16,
+    vocab=50,
+    eps=1e-6,
+    rope_theta=1e6,
+    yarn=None,
+    tied=True,
+    dtype="bfloat16",
+    max_positions=64,
+)
+BX, TURN = ((3, 40), "bfloat16"), ((3, 8), "float32")
+BLOCK = [BX, AT, TURN, TURN, *weights_of(TINY), *[C2] * 6]
+BLOCK8 = [BX, AT, TURN, TURN, *weights_of(dataclasses.replace(TINY, kept="int8")), *[C2] * 6]
+
+
+def but(given: list[Shaped], place: int, *other: Shaped) -> list[Shaped]:
+    """The same with one replaced, or left out."""
+    return [*given[:place], *other, *given[place + 1 :]]
+
+
+FIT: list[tuple[str, list[Shaped], list[Shaped]]] = [
+    ("products", [X, W], [Y]),
+    ("products", [X, W8, S], [Y]),
+    ("attention", [Q, K, K, AT, *[C] * 6], [Q, *[C] * 6]),
+    ("attention", [Q, K, K, AT, *[C2] * 6], [Q, *[C2] * 6]),
+    ("block", BLOCK, [BX, *[C2] * 6]),
+    ("block", BLOCK8, [BX, *[C2] * 6]),
+]
+
+
+def call(function: str, given: list[Shaped], results: list[Shaped]) -> None:
+    first = {"products": len(given), "attention": 4, "block": len(given) - len(results) + 1}
+    shared = {at: 1 + i for i, at in enumerate(range(first[function], len(given)))}
+    found: Any = jax.ffi.ffi_call(
+        f"kafila_{function}_{ALL[0].library}",
+        [abstract(*each) for each in results],
+        input_output_aliases=shared,
+    )
+    sizes: dict[str, Any] = {"set": np.int32(0)}
+    if function == "block":
+        sizes |= {"heads": np.int32(4), "ffn": np.int32(70), "eps": np.float32(1e-6)}
+    arrays = [jnp.zeros(*each) for each in given]
+    jax.tree.map(np.asarray, jax.jit(lambda *arrays: found(*arrays, **sizes))(*arrays))
+
+
+@pytest.mark.parametrize(("function", "given", "results"), FIT)
+def test_shapes_that_fit_are_computed(
+    function: str, given: list[Shaped], results: list[Shaped]
+) -> None:
+    call(function, given, results)
+
+
 @pytest.mark.parametrize(
     ("function", "given", "results"),
     [
-        ("products", [X, W], [Y]),
         ("products", [X, ((8, 63), "bfloat16")], [Y]),
         ("products", [X, ((7, 64), "bfloat16")], [Y]),
         ("products", [X, ((8, 64, 1), "bfloat16")], [Y]),
+        ("products", [X, ((8, 64), "float32")], [Y]),
         ("products", [X, W8], [Y]),
         ("products", [X, W, W], [Y]),
-        ("products", [((3, 0), "bfloat16"), ((8, 0), "bfloat16")], [Y]),
+        ("products", [X, W], [Y, Y]),
+        ("products", [((3, 0), "float32"), ((8, 0), "bfloat16")], [Y]),
         ("products", [X, W], [((8, 3), "float32")]),
-        ("products", [((192,), "bfloat16"), W], [Y]),
-        ("int8_products", [XF, W8, S], [Y]),
-        ("int8_products", [XF, W8, ((1,), "float32")], [Y]),
-        ("int8_products", [XF, W8, ((8,), "bfloat16")], [Y]),
-        ("int8_products", [XF, W8], [Y]),
-        ("int8_products", [XF, ((8, 63), "int8"), S], [Y]),
-        ("int8_products", [XF, W8, S], [((3, 7), "float32")]),
-        ("int8_products", [X, W8, S], [Y]),
-        ("attention", [Q, K, K, AT, *[C] * 6], [Q, *[C] * 6]),
-        ("attention", [Q, K, K, AT, *[C2] * 6], [Q, *[C2] * 6]),
+        ("products", [((192,), "float32"), W], [Y]),
+        ("products", [((3, 64), "bfloat16"), W], [Y]),
+        ("products", [X, W8, ((1,), "float32")], [Y]),
+        ("products", [X, W8, ((8,), "bfloat16")], [Y]),
+        ("products", [X, ((8, 63), "int8"), S], [Y]),
+        ("products", [X, W8, S], [((3, 7), "float32")]),
+        ("products", [X, W8, S, W], [Y, Y]),
         ("attention", [((3, 5, 16), "float32"), K, K, AT, *[C] * 6], [Q, *[C] * 6]),
         ("attention", [((3, 4, 8), "float32"), K, K, AT, *[C] * 6], [Q, *[C] * 6]),
         ("attention", [((2, 4, 16), "float32"), K, K, AT, *[C] * 6], [Q, *[C] * 6]),
@@ -367,32 +429,164 @@ Shaped = tuple[tuple[int, ...], str]
         ("attention", [Q, K, K, AT, *[C] * 5], [Q, *[C] * 5]),
         ("attention", [Q, K, K, AT, *[C] * 5, C2], [Q, *[C] * 5, C2]),
         ("attention", [Q, K, K, AT, *[C] * 6], [K, *[C] * 6]),
-        ("attention", [Q, K, K, AT, *[((2, 9, 8), "float32")] * 6], None),
-        ("attention", [Q, K, K, AT, *[((1, 9, 16), "float32")] * 6], None),
-        ("attention", [Q, K, K, AT, *[C] * 5, ((2, 8, 16), "float32")], None),
-        ("attention", [Q, K, K, AT, *[((2, 9, 16), "int32")] * 6], None),
+        *(
+            ("attention", [Q, K, K, AT, *caches], [Q, *caches])
+            for caches in (
+                [((2, 9, 8), "float32")] * 6,
+                [((1, 9, 16), "float32")] * 6,
+                [*[C] * 5, ((2, 8, 16), "float32")],
+                [((2, 9, 16), "int32")] * 6,
+            )
+        ),
+        *(
+            ("block", but(whole, i, ((dims[0] + 1, *dims[1:]), dtype)), [BX, *[C2] * 6])
+            for whole in (BLOCK, BLOCK8)
+            for i, (dims, dtype) in enumerate(whole[:-6])
+        ),
+        *(
+            ("block", but(whole, i, (dims, "float16")), [BX, *[C2] * 6])
+            for whole in (BLOCK, BLOCK8)
+            for i, (dims, dtype) in enumerate(whole[:-6])
+        ),
+        ("block", but(BLOCK, 6), [BX, *[C2] * 6]),
+        ("block", [*BLOCK[:-6], *[C] * 6], [BX, *[C] * 6]),
+        ("block", [*BLOCK[:-6], *[C2] * 5], [BX, *[C2] * 5]),
+        ("block", BLOCK, [((3, 41), "bfloat16"), *[C2] * 6]),
     ],
 )
-def test_only_shapes_that_fit_are_computed(
-    function: str, given: list[Shaped], results: list[Shaped] | None
+def test_shapes_that_do_not_fit_are_refused(
+    function: str, given: list[Shaped], results: list[Shaped]
 ) -> None:
-    """The first of each function do; nothing is read or written where they do not."""
-    results = results or [Q, *given[4:]]
-    shared = {4 + i: 1 + i for i in range(len(given) - 4)} if function == "attention" else {}
-    call: Any = jax.ffi.ffi_call(
-        f"kafila_{function}_{ALL[0].library}",
-        [abstract(*each) for each in results],
-        input_output_aliases=shared,
+    """Nothing is read or written then."""
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"(shapes|caches|weights) of|buffer"):
+        call(function, given, results)
+
+
+# ---- A block ---------------------------------------------------------------------------------
+
+
+def through(
+    kind: Kernels | None,
+    config: Qwen3Config,
+    leaves: list[Any],
+    x: Array,
+    positions: Array,
+    slots: list[Slot],
+) -> tuple[Array, list[Slot]]:
+    decode = partial(Functions(config, head=False).decode, depth=slots[0].keys.shape[1])
+    with kernels.using(kind):
+        y, (new,) = jax.jit(decode)([leaves], x, positions, [slots])
+    return np.asarray(y), jax.tree.map(np.asarray, new)
+
+
+def ordered(config: Qwen3Config, leaves: dict[str, Any]) -> list[Any]:
+    return [leaves[name] for name in Functions(config, head=False).block.names]
+
+
+def leaves_of(config: Qwen3Config, seed: int) -> dict[str, Any]:
+    draw = np.random.default_rng(seed)
+
+    def one(dims: tuple[int, ...], dtype: str) -> Array:
+        if dtype == "int8":
+            return draw.integers(-127, 128, dims, np.int8)
+        if dtype == "float32":
+            scale: Array = (draw.random(dims, np.float32) + 1) / 100 / config.hidden**0.5
+            return scale
+        values = draw.standard_normal(dims, np.float32)
+        return bfloat16(values / dims[-1] ** 0.5 if len(dims) > 1 else 1 + values / 4)
+
+    return {name: one(*leaf) for name, leaf in config.block_leaves().items()}
+
+
+@each
+@settings(max_examples=8)
+@given(
+    hidden=st.sampled_from([8, 36, 64, 1030]),
+    ffn=st.sampled_from([1, 40, 96]),
+    kv_heads=st.integers(1, 3),
+    share=st.integers(1, 4),
+    head_dim=st.sampled_from([2, 10, 16, 64]),
+    context=st.sampled_from([1, 33, 1100]),
+    rows=st.integers(1, 9),
+    kept=st.sampled_from([None, "int8"]),
+    data=st.data(),
+)
+def test_a_block_of_any_shape(
+    kind: Kernels,
+    hidden: int,
+    ffn: int,
+    kv_heads: int,
+    share: int,
+    head_dim: int,
+    context: int,
+    rows: int,
+    kept: Any,
+    data: st.DataObject,
+) -> None:
+    config = dataclasses.replace(
+        TINY,
+        hidden=hidden,
+        ffn=ffn,
+        heads=kv_heads * share,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        kept=kept,
     )
-    arrays = [jnp.zeros(*each) for each in given]
-    run = jax.jit(lambda *arrays: call(*arrays, set=np.int32(0)))
-    fits = given in ([X, W], [XF, W8, S]) and results == [Y]
-    fits |= given in ([Q, K, K, AT, *[c] * 6] for c in (C, C2)) and results[0] == Q
-    if fits:
-        assert jax.tree.leaves(jax.tree.map(np.asarray, run(*arrays)))
-    else:
-        with pytest.raises(jax.errors.JaxRuntimeError, match=r"(shapes|caches) of|buffer"):
-            jax.tree.map(np.asarray, run(*arrays))
+    places = st.lists(st.integers(-1, context - 1), min_size=rows, max_size=rows)
+    positions = np.array(data.draw(places), np.int32)
+    leaves = ordered(config, leaves_of(config, 1))
+    x = bfloat16(normal(2, rows, hidden))
+    slots = slots_of(3, rows, (kv_heads, context, head_dim), "bfloat16")
+    y, new = through(kind, config, leaves, x, positions, slots)
+    pure, same = through(None, config, leaves, x, positions, slots)
+    # Both round to bfloat16 what they multiply, the pure path more often.
+    np.testing.assert_allclose(double(y), double(pure), rtol=0.02, atol=0.05)
+    for a, b, at in zip(new, same, positions, strict=True):
+        for mine, other in zip(a, b, strict=True):
+            np.testing.assert_allclose(double(mine), double(other), rtol=0.02, atol=0.02)
+            rest = np.arange(context) != at
+            assert same_bits(np.asarray(mine)[:, rest], np.asarray(other)[:, rest])
+
+
+@each
+@pytest.mark.parametrize("kept", [None, "int8"])
+def test_a_row_comes_through_a_block_with_the_same_bits_beside_any_rows(
+    kind: Kernels, kept: Any
+) -> None:
+    config = dataclasses.replace(TINY, hidden=1040, ffn=2050, kept=kept)
+    rows = 16
+    leaves = ordered(config, leaves_of(config, 1))
+    x, slots = bfloat16(normal(2, rows, 1040)), slots_of(3, rows, (2, 1500, 16), "bfloat16")
+    positions = np.array([1499, 0, -1, 1023, 1024, *range(7, 18)], np.int32)
+    whole, new = through(kind, config, leaves, x, positions, slots)
+    for some in (slice(0, 1), slice(2, 4), slice(0, 3), slice(1, 5), slice(4, 9), slice(4, 16)):
+        y, part = through(kind, config, leaves, x[some], positions[some], slots[some])
+        assert same_bits(y, whole[some])
+        for a, b in zip(jax.tree.leaves(part), jax.tree.leaves(new[some]), strict=True):
+            assert same_bits(a, b)
+
+
+@each
+@pytest.mark.parametrize("kept", [None, "int8"])
+@pytest.mark.parametrize("lost", [np.nan, np.inf])
+def test_a_block_shows_what_is_not_finite(kind: Kernels, kept: Any, lost: float) -> None:
+    config = dataclasses.replace(TINY, kept=kept)
+    named, x = leaves_of(config, 1), bfloat16(normal(2, 3, 40))
+    slots, positions = slots_of(3, 3, (2, 9, 16), "bfloat16"), np.array([8, 3, -1], np.int32)
+    clean, _ = through(kind, config, ordered(config, named), x, positions, slots)
+    assert np.isfinite(double(clean)).all()
+    broken = x.copy()
+    broken[1, 7] = lost
+    y, _ = through(kind, config, ordered(config, named), broken, positions, slots)
+    assert not np.isfinite(double(y[1])).all()
+    assert same_bits(y[[0, 2]], clean[[0, 2]])
+    for name, leaf in named.items():
+        if leaf.dtype == np.int8:
+            continue
+        changed = leaf.copy()
+        changed[(1,) * leaf.ndim] = lost
+        y, _ = through(kind, config, ordered(config, named | {name: changed}), x, positions, slots)
+        assert not np.isfinite(double(y)).all(), name
 
 
 THREADS = """
@@ -407,10 +601,16 @@ k = draw.standard_normal((2, 8, 128)).astype(np.float32)
 caches = [draw.standard_normal((8, 3000, 128)).astype(np.float32) for _ in range(4)]
 at = np.array([2999, 1500], np.int32)
 ints = [(draw.integers(-127, 128, a.shape).astype(np.int8), np.ones(len(a), "float32")) for a in w]
-wide = x.astype(np.float32)
+def narrow(*dims):
+    return draw.standard_normal(dims).astype(jnp.bfloat16)
+hidden, turn = narrow(2, 1024), np.full((2, 64), 0.7, np.float32)
+sizes = [1024], [2048, 1024], [1024, 1024], [1024, 1024], [128], [128], [1024, 2048], [1024]
+leaves = [narrow(*dims) for dims in (*sizes, [3000, 1024], [3000, 1024], [1024, 3000])]
+halves = [narrow(8, 3000, 128).view(np.uint16) for _ in range(4)]
 for kind in kernels.available():
     found = jax.jit(lambda: (
-        kind.products(x, w), kind.int8_products(wide, ints), kind.attention(q, k, k, at, caches)
+        kind.products(x, w), kind.products(x, ints), kind.attention(q, k, k, at, caches),
+        kind.block(leaves, hidden, at, (turn, turn), halves, heads=16, ffn=3000, eps=1e-6),
     ))()
     bits = b"".join(np.asarray(a).tobytes() for a in jax.tree.leaves(found))
     print(kind.name, hashlib.sha256(bits).hexdigest())
@@ -531,6 +731,17 @@ def test_the_check_notices(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Kernels, "attention", forgets)
     assert "attention" in check.faults(ALL[0])
+    monkeypatch.undo()
+    block = Kernels.block
+
+    def unturned(
+        self: Kernels, w: Any, x: Any, at: Any, turns: Any, *rest: Any, **sizes: Any
+    ) -> Any:
+        cos, sin = turns
+        return block(self, w, x, at, (jnp.ones_like(cos), 0 * sin), *rest, **sizes)
+
+    monkeypatch.setattr(Kernels, "block", unturned)
+    assert "block" in check.faults(ALL[0])
 
 
 def test_an_error_of_theirs_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

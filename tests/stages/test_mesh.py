@@ -84,13 +84,14 @@ def test_several_devices_answer_as_one_and_share_what_it_holds(
         assert [len(each) for each in found["slot"]] == [count, count]
         assert {part for each in found["slot"] for part in each} == {one["slot"][0][0] // count}
         blocks = config.blocks if word == "accelerator" else 1  # of one call
+        assert found["spans"] == [blocks, blocks]
         assert one["kept"][f"decode 2 of {whole}"] == 2 * sum(size for (size,) in one["slot"])
         assert {call.rpartition(" of ")[0] for call in found["kept"]} == {
             call.rpartition(" of ")[0] for call in one["kept"]
         }
         for call, size in found["kept"].items():
             same = one["kept"][call.rpartition(" of ")[0] + f" of {whole}"] // count
-            assert size == same * (1 if call.startswith("copy") else blocks)
+            assert size == same
         functions = Functions(config, head=True)
         assert functions.head is not None
         for key, names in (("leaves", functions.block.names), ("head", functions.head.names)):

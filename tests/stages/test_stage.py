@@ -13,7 +13,7 @@ import pytest
 from stages import kernels, random
 from stages.checkpoint import Checkpoint, CheckpointError, Tensor
 from stages.config import Qwen3Config
-from stages.executables import Executables
+from stages.executables import Executables, Spans
 from stages.functions import Functions
 from stages.mesh import Split
 from stages.sampling import Sampling
@@ -224,7 +224,7 @@ def test_an_absent_row_reads_and_writes_nothing(whole: Stage) -> None:
 
 def caches(stage: Stage) -> list[Any]:
     """The slots of group 0: block, then row."""
-    return [block for span in stage._slots[0] for block in span]
+    return stage._slots[0]
 
 
 def test_prefill_reaches_the_end_of_the_context(whole: Stage) -> None:
@@ -290,7 +290,7 @@ def test_the_caches_are_written_in_place(pure: bool) -> None:
     config = dataclasses.replace(SMALL, head_dim=64, dtype="bfloat16")
 
     def memory(decode: bool, context: int) -> Any:
-        code = Executables(config, Split.of(config), blocks=1, head=False, context=context)
+        code = Executables(config, Split.of(config), spans=Spans(1, 1), head=False, context=context)
         with kernels.using(None if pure else kernels.best()):
             executable = code.decode(2, context) if decode else code.prefill(32, context)
         rows = 2 if decode else 1

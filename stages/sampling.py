@@ -12,9 +12,14 @@ import numpy as np
 import numpy.typing as npt
 from jax import lax
 
+from stages import kernels
+
 FRONT = 1024
-"""Tokens that are sorted first: sorting all 151,936 of Qwen3 takes 27 ms on CPU, the top 1,024
-0.6 ms, and a draw that provably falls among these needs no more."""
+"""Tokens that are sorted first: sorting all 151,936 of Qwen3 takes 27 ms in XLA on CPU, the top
+1,024 0.6 ms, and a draw that provably falls among these needs no more."""
+
+Front = tuple[jax.Array, jax.Array]
+"""The largest of some numbers and their places, in order."""
 
 
 class Sampling(NamedTuple):
@@ -54,47 +59,63 @@ def sample(logits: jax.Array, positions: jax.Array, sampling: Sampling) -> jax.A
     """Tokens int32 [b] for these positions [b], from float32 logits [b, vocab]."""
     best = _likeliest(logits)
 
-    def row(args: tuple[jax.Array, jax.Array, jax.Array, Sampling]) -> jax.Array:
-        best, logits, position, sampling = args
+    def drawn() -> jax.Array:
+        scaled = logits - logits.max(-1, keepdims=True)
+        scaled /= jnp.where(sampling.temperature > 0, sampling.temperature, 1)[:, None]
+        fronts = _top(scaled, min(FRONT, logits.shape[-1]))
+        each: jax.Array = lax.map(row, (best, scaled, fronts, positions, sampling))
+        return each
+
+    def row(args: tuple[jax.Array, jax.Array, Front, jax.Array, Sampling]) -> jax.Array:
+        best, scaled, front, position, sampling = args
         token: jax.Array = lax.cond(
             sampling.temperature > 0,
-            lambda: _draw(logits, position, sampling),
+            lambda: _draw(scaled, front, position, sampling),
             lambda: best,
         )
         return token
 
     # Row by row, so that each row's sums are taken in the same order however many rows there are.
-    tokens: jax.Array = lax.cond(
-        jnp.any(sampling.temperature > 0),
-        lambda: lax.map(row, (best, logits, positions, sampling)),
-        lambda: best,
-    )
+    tokens: jax.Array = lax.cond(jnp.any(sampling.temperature > 0), drawn, lambda: best)
     return tokens
 
 
+def _top(x: jax.Array, count: int) -> Front:
+    """The `count` largest of each row of x [b, n] and their places, those of equals in order."""
+    found = kernels.chosen()
+    if found:
+        return found.top(x, count)
+    values, places = lax.top_k(x, count)
+    return values, places
+
+
 def _likeliest(logits: jax.Array) -> jax.Array:
-    """The first of each row's largest: argmax, which XLA:CPU takes a number at a time (0.65 ms a
-    row of Qwen3's vocabulary), as two reductions that it does by registers (0.15 ms)."""
+    """The first of each row's largest."""
+    if kernels.chosen():
+        return _top(logits, 1)[1][:, 0]
+    # XLA:CPU takes argmax a number at a time (0.65 ms a row of Qwen3's vocabulary), but two
+    # reductions by registers (0.15 ms).
     last = logits.shape[-1] - 1
     place = jnp.arange(last + 1, dtype=jnp.int32)
     top = logits.max(-1, keepdims=True)
     return jnp.where(logits == top, place, last).min(-1)
 
 
-def _draw(logits: jax.Array, position: jax.Array, sampling: Sampling) -> jax.Array:
-    """One row: logits [vocab], scalars otherwise."""
-    scaled = (logits - logits.max()) / sampling.temperature
+def _draw(scaled: jax.Array, front: Front, position: jax.Array, sampling: Sampling) -> jax.Array:
+    """One row: logits [vocab] less the largest, by temperature, and the first of them in order;
+    scalars otherwise."""
     total = jnp.exp(scaled).sum()
     uniform = jax.random.uniform(jax.random.fold_in(jax.random.key(sampling.seed), position))
 
-    limit = jnp.where(sampling.top_k > 0, sampling.top_k, logits.size)
-    limit = jnp.minimum(limit, logits.size)
+    size = scaled.size
+    limit = jnp.minimum(jnp.where(sampling.top_k > 0, sampling.top_k, size), size)
     # No filter can shrink the mass that is drawn from.
-    free = (limit == logits.size) & (sampling.top_p >= 1) & (sampling.min_p <= 0)
+    free = (limit == size) & (sampling.top_p >= 1) & (sampling.min_p <= 0)
 
-    def among(count: int) -> tuple[jax.Array, jax.Array]:
-        """The token if it is one of the `count` likeliest, and whether that is certain."""
-        top, tokens = lax.top_k(scaled, count)
+    def among(front: Front) -> tuple[jax.Array, jax.Array]:
+        """The token if it is one of these likeliest, and whether that is certain."""
+        top, tokens = front
+        count = top.size
         rank = jnp.arange(count)
         weights = jnp.where(rank < limit, jnp.exp(top), 0)
         heap = jnp.cumsum(weights)
@@ -102,14 +123,19 @@ def _draw(logits: jax.Array, position: jax.Array, sampling: Sampling) -> jax.Arr
         # A share of 1 keeps all, whatever rounding makes of the last ones' sum.
         share = jnp.where(sampling.top_p < 1, sampling.top_p * whole, jnp.inf)
         kept = (rank < limit) & (heap - weights < share) & (weights >= sampling.min_p)
-        size = jnp.maximum(kept.sum(), 1)  # what is kept is a front of the ranks
-        inside = (limit <= count) | ((limit == logits.size) & (size < count))
-        point = uniform * jnp.where(inside, heap[size - 1], total)
-        chosen = jnp.minimum((heap <= point).sum(), size - 1)
+        last = jnp.maximum(kept.sum(), 1) - 1  # what is kept is a front of the ranks
+        inside = (limit <= count) | ((limit == size) & (last < count - 1))
+        point = uniform * jnp.where(inside, heap[last], total)
+        chosen = jnp.minimum((heap <= point).sum(), last)
         return tokens[chosen], inside | (free & (point < heap[-1]))
 
-    if logits.size <= FRONT:
-        return among(logits.size)[0]
-    token, sure = among(FRONT)
-    drawn: jax.Array = lax.cond(sure, lambda: token, lambda: among(logits.size)[0])
+    token, sure = among(front)
+    if front[0].size == size:
+        return token
+
+    def whole() -> jax.Array:
+        values, tokens = _top(scaled[None], size)
+        return among((values[0], tokens[0]))[0]
+
+    drawn: jax.Array = lax.cond(sure, lambda: token, whole)
     return drawn

@@ -109,6 +109,14 @@ class Kernels:
         y, *extended = call(x, positions, *turns, *weights, *caches, set=self._set, **sizes)
         return y, extended
 
+    def top(self, x: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+        """The `count` largest of each row of float32 x [rows, n] and their places, int32: the
+        largest first, of equals the first. A NaN is none of them."""
+        results = [abstract((len(x), count), dtype) for dtype in (np.float32, np.int32)]
+        call: Any = jax.ffi.ffi_call(f"kafila_top_{self.library}", results)
+        values, places = call(x, set=self._set)
+        return values, places
+
     @property
     def _set(self) -> np.int32:
         return np.int32(SETS.index(self.name))
@@ -157,7 +165,7 @@ def available(folder: Path = build.FOLDER) -> tuple[Kernels, ...]:
         log.info("no kernels: %s", error)
         return ()
     name = file.stem
-    for function in ("products", "attention", "block"):
+    for function in ("products", "attention", "block", "top"):
         handler = getattr(library, f"kafila_{function}")
         jax.ffi.register_ffi_target(
             f"kafila_{function}_{name}", _jax.ffi.pycapsule(handler), platform="cpu"

@@ -55,15 +55,16 @@ FAST void mix(const float (*weights)[PIECE], const T* values, const T* next, int
     FLAT for (int i = 0; i < V; ++i) store(out + g * width + i * LANES, total[g][i]);
 }
 
-#define MIXED(V)                                                                     \
-  mix<G, V>(weights, values + t * head_dim + d, keys + (t + PIECE) * head_dim + d, head_dim, \
-            size, out + d, stride, head_dim - d)
+#define MIXED(V)                                                                            \
+  mix<G, V>(weights, values + t * head_dim + d, next + d, head_dim, size, out + d, stride, \
+            head_dim - d)
 
 // G queries over positions 0 to n: out holds the values weighted by exp(score - top), and behind
-// each head's `width` of them that top and the weights' sum.
+// each head's `width` of them that top and the weights' sum. `following` are the keys that are read
+// after these.
 template <int G, class T>
 TARGET static void attend(const float* q, int64_t width, const T* keys, const T* values,
-                          int64_t head_dim, int64_t n, float* out) {
+                          const T* following, int64_t head_dim, int64_t n, float* out) {
   alignas(64) float weights[G][PIECE];
   const int64_t stride = width + 2;
   for (int g = 0; g < G; ++g) {
@@ -72,6 +73,7 @@ TARGET static void attend(const float* q, int64_t width, const T* keys, const T*
   }
   for (int64_t t = 0; t < n; t += PIECE) {
     const int64_t size = least(PIECE, n - t), padded = round_up(size, LANES);
+    const T* next = t + PIECE < n ? keys + (t + PIECE) * head_dim : following;
     scores<G>(q, width, keys + t * head_dim, values + t * head_dim, head_dim, size, weights);
     for (int g = 0; g < G; ++g) {
       float* w = weights[g];
@@ -106,11 +108,12 @@ TARGET static void attend(const float* q, int64_t width, const T* keys, const T*
 
 template <class T>
 TARGET static void attend_all(const Attention& job, const float* q, const T* keys, const T* values,
-                              int64_t n, float* out) {
+                              const T* following, int64_t n, float* out) {
   const int64_t width = round_up(job.head_dim, MOST_LANES), stride = width + 2;
   int64_t g = 0;
-#define NEXT(G)                                                                        \
-  attend<G>(q + g * width, width, keys, values, job.head_dim, n, out + g * stride), g += G
+#define NEXT(G)                                                                               \
+  attend<G>(q + g * width, width, keys, values, following, job.head_dim, n, out + g * stride), \
+      g += G
   while (job.share - g >= 4) NEXT(4);
   if (job.share - g >= 2) NEXT(2);
   if (job.share - g >= 1) NEXT(1);

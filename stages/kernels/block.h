@@ -112,17 +112,21 @@ static void attend_rows(Team& team, const Kernels& kernels, const Attention& job
   });
 
   const Room found = room(parts.size() * job.share * stride);
-  team.each(parts.size(), [&](int64_t i) {
-    const Part& p = parts[i];
-    const int64_t start = (p.head * job.context + p.from) * dim;
-    const float* mine = queries.get() + (p.row * job.heads + p.head * job.share) * width;
-    const T* keys = (const T*)rows[p.row].keys + start;
-    const T* values = (const T*)rows[p.row].values + start;
-    float* out = found.get() + i * job.share * stride;
-    if constexpr (sizeof(T) == 2)
-      kernels.attend_bits(job, mine, keys, values, p.count, out);
-    else
-      kernels.attend_floats(job, mine, keys, values, p.count, out);
+  const auto keys_of = [&](const Part& p) {
+    return (const T*)rows[p.row].keys + (p.head * job.context + p.from) * dim;
+  };
+  team.share(parts.size(), 1, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) {
+      const Part& p = parts[i];
+      const T *keys = keys_of(p), *following = keys_of(parts[i + 1 < to ? i + 1 : i]);
+      const T* values = (const T*)rows[p.row].values + (keys - (const T*)rows[p.row].keys);
+      const float* mine = queries.get() + (p.row * job.heads + p.head * job.share) * width;
+      float* out = found.get() + i * job.share * stride;
+      if constexpr (sizeof(T) == 2)
+        kernels.attend_bits(job, mine, keys, values, following, p.count, out);
+      else
+        kernels.attend_floats(job, mine, keys, values, following, p.count, out);
+    }
   });
 
   team.each(count, [&](int64_t row) {

@@ -28,6 +28,7 @@ SOURCES = (
     "rows.h",
     "products.h",
     "attention.h",
+    "top.h",
     "team.h",
     "block.h",
 )

@@ -20,6 +20,7 @@ ROWS, IN, OUTS = 7, 1101, (9, 4)
 KV_HEADS, SHARE, HEAD_DIM, CONTEXT = 2, 3, 24, 1100
 POSITIONS = np.array([1098, -1, 66], np.int32)
 HEADS, HIDDEN, FFN, EPS = KV_HEADS * SHARE, 40, 70, 1e-6
+COUNT = 20
 TOLERANCE = 2e-5
 """Of values around 1: float32 sums of some thousand products differ by less."""
 
@@ -63,6 +64,7 @@ def faults(kernels: "Kernels") -> str:
             [products(i, 1) for i in (0, ROWS - 1)],
             [kernels.attention(q, k, v, at, each) for each in caches],
             [through(w, at, caches[1]) for w in blocks],
+            kernels.top(fine, COUNT),
         )
 
     def through(weights: dict[str, Any], at: Any, caches: Any) -> Any:
@@ -75,7 +77,7 @@ def faults(kernels: "Kernels") -> str:
         found = jax.tree.map(np.asarray, compiled(run, *abstracts(given))(*given))
     except jax.errors.JaxRuntimeError as error:
         return str(error).partition("\n")[0]
-    products, alone, attention, blocked = found
+    products, alone, attention, blocked, (_, places) = found
     expected = [_double(x) @ _double(weight).T for weight in weights]
     expected += [_whole(fine) @ (_double(w) * scale[:, None]).T for w, scale in int8s]
     if not all(map(_near, products, expected)):
@@ -89,6 +91,8 @@ def faults(kernels: "Kernels") -> str:
     for block, (y, extended) in zip(blocks, blocked, strict=True):
         if not _near(y, _block(block, hidden, turns, bits, extended), ROUNDED):
             return "a block is wrong"
+    if not np.array_equal(places, np.argsort(-fine, kind="stable")[:, :COUNT]):
+        return "the largest are wrong"
     return ""
 
 

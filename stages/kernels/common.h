@@ -52,6 +52,14 @@ static uint16_t narrowed(float x) {
   return uint16_t((word + 0x7fff + (word >> 16 & 1)) >> 16);
 }
 
+// Numbers as their order: a larger one first, and zeros alike; a NaN has any.
+static uint32_t descending(float x) {
+  uint32_t word;
+  memcpy(&word, &x, 4);
+  if (word << 1 == 0) word = 0;  // by its bits: XLA's threads take the smallest numbers for zeros
+  return word >> 31 ? word : ~word & 0x7fffffff;
+}
+
 // One product's matrix, [out, in], and where its [rows, out] go.
 struct Matrix {
   const void* weights;
@@ -80,11 +88,12 @@ struct Products {
 struct Kernels {
   Products bfloat16, int8;
   void (*attend_bits)(const Attention&, const float* q, const uint16_t* keys,
-                      const uint16_t* values, int64_t n, float* out);
+                      const uint16_t* values, const uint16_t* following, int64_t n, float* out);
   void (*attend_floats)(const Attention&, const float* q, const float* keys, const float* values,
-                        int64_t n, float* out);
+                        const float* following, int64_t n, float* out);
   void (*norm)(const float* x, int64_t n, const uint16_t* weight, float eps, float* to);
   void (*rotate)(float* x, int64_t half, const float* cos, const float* sin);
   void (*gate)(float* x, const float* up, int64_t n);
   void (*narrow)(const float* x, int64_t n, uint16_t* to);
+  void (*top)(const float* x, int64_t n, int64_t count, float* values, int32_t* places);
 };

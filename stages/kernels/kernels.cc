@@ -184,6 +184,32 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_products, products,
                                   .RemainingArgs()
                                   .RemainingRets());
 
+// The largest of each row of x [rows, n] and their places -> [rows, count] each.
+static ffi::Error top(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x,
+                      ffi::Result<ffi::Buffer<ffi::F32>> values,
+                      ffi::Result<ffi::Buffer<ffi::S32>> places) {
+  if (x.dimensions().size() != 2 || values->dimensions().size() != 2)
+    return refuse("shapes of the largest");
+  const int64_t rows = x.dimensions()[0], n = x.dimensions()[1], count = values->dimensions()[1];
+  if (count < 1 || count > n || n > INT32_MAX || !shaped(*values, {rows, count}) ||
+      !shaped(*places, {rows, count}))
+    return refuse("shapes of the largest");
+  Team team(pool, rows * n * 4 < ALONE);
+  team.each(rows, [&](int64_t row) {
+    SETS[set]->top(x.typed_data() + row * n, n, count, values->typed_data() + row * count,
+                   places->typed_data() + row * count);
+  });
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_top, top,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int32_t>("set")
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Ret<ffi::Buffer<ffi::F32>>()
+                                  .Ret<ffi::Buffer<ffi::S32>>());
+
 // Where rows are cached: arguments and results from `first` and 0 on are keys and values
 // [kv_heads, context, head_dim] of each row, which share their memory.
 struct Caches {

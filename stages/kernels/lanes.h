@@ -145,6 +145,8 @@ FAST Floats exponential(Floats x) {
 
 #include "attention.h"
 
+#include "top.h"
+
 constexpr Kernels KERNELS = {{arrange<Bfloat16>, product<Bfloat16>},
                              {arrange<Int8>, product<Int8>},
                              attend_all<uint16_t>,
@@ -152,7 +154,8 @@ constexpr Kernels KERNELS = {{arrange<Bfloat16>, product<Bfloat16>},
                              norm,
                              rotate,
                              gate,
-                             narrow};
+                             narrow,
+                             top};
 
 }  // namespace NAME
 

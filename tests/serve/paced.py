@@ -30,6 +30,8 @@ class PacedStage(ToyStage):
     `worked` are the calls so far, each from when to when.
     """
 
+    devices = "a clock"
+
     def __init__(self, blocks: range, pace: Pace = Pace(), **sizes: int) -> None:
         super().__init__(blocks, **sizes)
         self.pace = pace
@@ -55,6 +57,7 @@ class WideStage:
     Every hidden state is that of its token, so a prompt's answer is its last token, repeated.
     """
 
+    devices = "a clock"
     hidden = 4096
     vocab = 256  # bfloat16 holds these exactly
     chunk = 256

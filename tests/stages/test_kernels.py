@@ -370,7 +370,9 @@ def but(given: list[Shaped], place: int, *other: Shaped) -> list[Shaped]:
     return [*given[:place], *other, *given[place + 1 :]]
 
 
+FLOATS, INTS = ((3, 5), "float32"), ((3, 5), "int32")
 FIT: list[tuple[str, list[Shaped], list[Shaped]]] = [
+    ("top", [X], [FLOATS, INTS]),
     ("products", [X, W], [Y]),
     ("products", [X, W8, S], [Y]),
     ("attention", [Q, K, K, AT, *[C] * 6], [Q, *[C] * 6]),
@@ -381,7 +383,12 @@ FIT: list[tuple[str, list[Shaped], list[Shaped]]] = [
 
 
 def call(function: str, given: list[Shaped], results: list[Shaped]) -> None:
-    first = {"products": len(given), "attention": 4, "block": len(given) - len(results) + 1}
+    first = {
+        "products": len(given),
+        "top": len(given),
+        "attention": 4,
+        "block": len(given) - len(results) + 1,
+    }
     shared = {at: 1 + i for i, at in enumerate(range(first[function], len(given)))}
     found: Any = jax.ffi.ffi_call(
         f"kafila_{function}_{ALL[0].library}",
@@ -421,6 +428,12 @@ def test_shapes_that_fit_are_computed(
         ("products", [X, ((8, 63), "int8"), S], [Y]),
         ("products", [X, W8, S], [((3, 7), "float32")]),
         ("products", [X, W8, S, W], [Y, Y]),
+        ("top", [X], [FLOATS, FLOATS]),
+        ("top", [X], [FLOATS, ((3, 4), "int32")]),
+        ("top", [X], [((3, 65), "float32"), ((3, 65), "int32")]),
+        ("top", [X], [((2, 5), "float32"), ((2, 5), "int32")]),
+        ("top", [((192,), "float32")], [FLOATS, INTS]),
+        ("top", [((3, 64), "bfloat16")], [FLOATS, INTS]),
         ("attention", [((3, 5, 16), "float32"), K, K, AT, *[C] * 6], [Q, *[C] * 6]),
         ("attention", [((3, 4, 8), "float32"), K, K, AT, *[C] * 6], [Q, *[C] * 6]),
         ("attention", [((2, 4, 16), "float32"), K, K, AT, *[C] * 6], [Q, *[C] * 6]),
@@ -458,8 +471,55 @@ def test_shapes_that_do_not_fit_are_refused(
     function: str, given: list[Shaped], results: list[Shaped]
 ) -> None:
     """Nothing is read or written then."""
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"(shapes|caches|weights) of|buffer"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"(shapes|caches|weights) of|[Bb]uffer|result"):
         call(function, given, results)
+
+
+# ---- The largest ------------------------------------------------------------------------------
+
+
+def largest(kind: Kernels, x: Array, count: int) -> tuple[Array, Array]:
+    values, places = jax.jit(partial(kind.top, count=count))(x)
+    return np.asarray(values), np.asarray(places)
+
+
+@each
+@settings(max_examples=25)
+@given(
+    rows=st.integers(1, 3),
+    n=st.integers(1, 3000),
+    seed=st.integers(0, 99),
+    kinds=st.sampled_from([3, 300, 10**6]),
+    data=st.data(),
+)
+def test_the_largest_of_any_numbers(
+    kind: Kernels, rows: int, n: int, seed: int, kinds: int, data: st.DataObject
+) -> None:
+    """As a stable sort has them, also where few differ."""
+    count = data.draw(st.integers(1, n))
+    draw = np.random.default_rng(seed)
+    x = draw.permutation(np.linspace(-3, 3, kinds, dtype=np.float32))[
+        draw.integers(0, kinds, (rows, n))
+    ]
+    x[draw.random(x.shape) < 0.02] = data.draw(st.sampled_from([0.0, -0.0, np.inf, -np.inf, 1e-45]))
+    values, places = largest(kind, x, count)
+    order = np.argsort(-x, axis=1, kind="stable")[:, :count]
+    np.testing.assert_array_equal(places, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
+
+
+@each
+@pytest.mark.parametrize("count", [1, 5, 40, 2000])
+def test_no_nan_is_among_the_largest(kind: Kernels, count: int) -> None:
+    x = normal(0, 3, 2000)
+    x[0, ::7], x[1, 3:], x[2] = np.nan, np.nan, np.nan
+    values, places = largest(kind, x, count)
+    for row, (value, place) in enumerate(zip(values, places, strict=True)):
+        there = np.flatnonzero(~np.isnan(x[row]))
+        order = there[np.argsort(-x[row, there], kind="stable")][:count]
+        np.testing.assert_array_equal(place[: len(order)], order)
+        assert (place[len(order) :] == 1999).all()
+        assert (value[len(order) :] == -np.inf).all()
 
 
 # ---- A block ---------------------------------------------------------------------------------

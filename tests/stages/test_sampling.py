@@ -1,16 +1,25 @@
 """Draws follow the distribution that the parameters describe, and depend on seed and position."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+from stages import kernels
 from stages.sampling import FRONT, Sampling, sample
 
 Array = np.ndarray[Any, Any]
 
 draw = jax.jit(sample)
+
+
+@pytest.fixture(autouse=True, params=["kernels", "pure"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways a CPU may find the likeliest."""
+    with kernels.using(kernels.best() if request.param == "kernels" else None):
+        yield
 
 
 def parameters(b: int, **changes: Any) -> Sampling:

@@ -214,6 +214,27 @@ def test_turns_where_files_cannot_be_locked(
         pass
 
 
+def huge() -> int:
+    """Bytes of this process that lie in huge pages."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("AnonHugePages"))
+
+
+def test_what_is_read_lies_in_huge_pages(tmp_path: Path) -> None:
+    """Where a system has them for those who ask; memory that is shared has none."""
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not setting.exists() or "[never]" in setting.read_text():
+        pytest.skip("no transparent huge pages")
+    size = 64 << 20
+    file = tmp_path / "bytes"
+    with file.open("wb") as f:
+        f.truncate(size + 1)
+    tensor, before = Tensor(file, "BF16", (size // 2,), 1, size + 1), huge()
+    array = Loader(Split.of(CONFIG), lambda size: None).load(tensor)
+    assert huge() - before > size // 2
+    assert not np.asarray(array).view(np.uint8).any()
+
+
 def test_a_source_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="gone cannot be read"):
         kept.named([Tensor(tmp_path / "gone", "F32", (1,), 0, 4)], "")

@@ -19,7 +19,7 @@ from stages.sampling import Sampling, sample
 
 
 def kernel(config: Qwen3Config) -> Kernels | None:
-    """The kernels by which a whole block is decoded; None where it is so in JAX."""
+    """The kernels that decode a whole block; None where blocks are decoded in JAX."""
     return kernels.chosen() if config.dtype == "bfloat16" else None
 
 

@@ -277,7 +277,8 @@ def _workspace(config: Qwen3Config) -> tuple[int, int, int]:
     small, large = prefill(short), prefill(long)
     context = max(0, -(-(large - small) // (long - short)))
     one, many = sample(1), sample(ROWS[-1])
-    # A row's decode attention works one row at a time and is smaller than a prefill's.
+    # What decoding needs of its own for a row is less: some 150 KB with kernels, which the compiler
+    # does not see, or one row's attention at a time.
     row = max(0, -(-(many - one) // (ROWS[-1] - 1)))
     base = max(0, small - short * context) + one
     # The plan counts one of each leaf. (Of blocks these are norms: a few KB each.)

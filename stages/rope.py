@@ -49,8 +49,8 @@ def turns(positions: jax.Array, config: Qwen3Config) -> tuple[jax.Array, jax.Arr
     return jnp.cos(angles) * factor, jnp.sin(angles) * factor
 
 
-def rotate(x: jax.Array, turns: tuple[jax.Array, jax.Array]) -> jax.Array:
-    """Turn x [n, heads, head_dim] (float32) as `turns` has it for each n."""
-    cos, sin = (part[:, None] for part in turns)
+def rotate(x: jax.Array, by: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """Turn x [n, heads, head_dim] (float32) by `turns` of each n."""
+    cos, sin = (part[:, None] for part in by)
     a, b = jnp.split(x, 2, axis=-1)
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)

@@ -1,5 +1,5 @@
-"""Decoding on a CPU in C++: products of few rows, attention over the valid cache only, and a whole
-transformer block of both.
+"""Decoding on a CPU in C++: products of few rows, attention over the valid cache only, a whole
+transformer block of both, and the likeliest tokens.
 
 XLA calls them within its executables. They are there where a compiler is (see `build`) and their
 results are right; elsewhere everything runs in pure JAX, which is slower.

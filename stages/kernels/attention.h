@@ -1,14 +1,9 @@
 // Attention of some queries over cached positions, for one instruction set: part of `lanes.h`.
 
-// Fetches what lies at the same place of another part of the cache, to be read next.
-template <class T>
-FAST void fetch(const T* next, int64_t place) {
-  __builtin_prefetch(next + place);
-}
-
 // Scores of G queries (each `width` floats, zeros after head_dim) with positions 0 to n of keys.
+// What is to be read next is fetched meanwhile: as much, from the address `next` on.
 template <int G, class T>
-FAST void scores(const float* q, int64_t width, const T* keys, const T* next, int64_t head_dim,
+FAST void scores(const float* q, int64_t width, const T* keys, uintptr_t next, int64_t head_dim,
                  int64_t n, float (*to)[PIECE]) {
   const int64_t whole = head_dim / LANES * LANES;
   for (int64_t t = 0; t < n; t += 4) {
@@ -19,7 +14,7 @@ FAST void scores(const float* q, int64_t width, const T* keys, const T* next, in
       Floats query[G];
       FLAT for (int g = 0; g < G; ++g) query[g] = load(q + g * width + d);
       FLAT for (int i = 0; i < 4; ++i) {
-        fetch(next, at[i] + d);
+        fetch(next + (at[i] + d) * sizeof *keys);
         const Floats key = load(keys + at[i] + d);
         FLAT for (int g = 0; g < G; ++g) total[g][i] += query[g] * key;
       }
@@ -38,8 +33,9 @@ FAST void scores(const float* q, int64_t width, const T* keys, const T* next, in
 
 // Adds to V registers of each of G outputs (`width` floats apart) their weights times the values
 // at positions 0 to n; `rest` of a row's values are left where there are fewer than a register.
+// What is to be read next is fetched as above.
 template <int G, int V, class T>
-FAST void mix(const float (*weights)[PIECE], const T* values, const T* next, int64_t head_dim,
+FAST void mix(const float (*weights)[PIECE], const T* values, uintptr_t next, int64_t head_dim,
               int64_t n, float* out, int64_t width, int64_t rest) {
   Floats total[G][V];
   FLAT for (int g = 0; g < G; ++g)
@@ -47,7 +43,7 @@ FAST void mix(const float (*weights)[PIECE], const T* values, const T* next, int
   for (int64_t t = 0; t < n; ++t)
     FLAT for (int i = 0; i < V; ++i) {
       const int64_t at = t * head_dim + i * LANES;
-      fetch(next, at);
+      fetch(next + at * sizeof *values);
       const Floats v = rest < LANES ? load_rest(values + at, rest) : load(values + at);
       FLAT for (int g = 0; g < G; ++g) total[g][i] += weights[g][t] * v;
     }
@@ -55,9 +51,9 @@ FAST void mix(const float (*weights)[PIECE], const T* values, const T* next, int
     FLAT for (int i = 0; i < V; ++i) store(out + g * width + i * LANES, total[g][i]);
 }
 
-#define MIXED(V)                                                                            \
-  mix<G, V>(weights, values + t * head_dim + d, next + d, head_dim, size, out + d, stride, \
-            head_dim - d)
+#define MIXED(V)                                                                        \
+  mix<G, V>(weights, values + t * head_dim + d, next + d * sizeof *keys, head_dim, size, \
+            out + d, stride, head_dim - d)
 
 // G queries over positions 0 to n: out holds the values weighted by exp(score - top), and behind
 // each head's `width` of them that top and the weights' sum. `following` are the keys that are read
@@ -73,8 +69,9 @@ TARGET static void attend(const float* q, int64_t width, const T* keys, const T*
   }
   for (int64_t t = 0; t < n; t += PIECE) {
     const int64_t size = least(PIECE, n - t), padded = round_up(size, LANES);
-    const T* next = t + PIECE < n ? keys + (t + PIECE) * head_dim : following;
-    scores<G>(q, width, keys + t * head_dim, values + t * head_dim, head_dim, size, weights);
+    const auto next = uintptr_t(t + PIECE < n ? keys + (t + PIECE) * head_dim : following);
+    scores<G>(q, width, keys + t * head_dim, uintptr_t(values + t * head_dim), head_dim, size,
+              weights);
     for (int g = 0; g < G; ++g) {
       float* w = weights[g];
       float &top = out[g * stride + width], &total = out[g * stride + width + 1];

@@ -53,9 +53,10 @@ static void put(const Kernels& kernels, const float* x, int64_t n, uint16_t* to)
 
 static void put(const Kernels&, const float* x, int64_t n, float* to) { memcpy(to, x, 4 * n); }
 
-static float get(uint16_t bits) { return widen(bits); }
+// What a cache makes of a value.
+static float as_kept(float x, uint16_t) { return widen(narrowed(x)); }
 
-static float get(float x) { return x; }
+static float as_kept(float x, float) { return x; }
 
 // Divides what the parts of a row and KV head found by the weights' sum: [share, head_dim].
 static void merge(const Attention& job, const float* found, int64_t parts, float* y) {
@@ -133,11 +134,8 @@ static void attend_rows(Team& team, const Kernels& kernels, const Attention& job
     float* to = y + row * job.heads * dim;
     const int64_t of_head = (first[row + 1] - first[row]) / job.kv_heads;
     for (int64_t h = 0; h < job.kv_heads; ++h)
-      for (int64_t g = 0; g < job.share && !of_head; ++g, to += dim) {  // it sees itself alone
-        std::vector<T> alone(dim);
-        put(kernels, v + row * own + h * dim, dim, alone.data());
-        for (int64_t d = 0; d < dim; ++d) to[d] = get(alone[d]);
-      }
+      for (int64_t g = 0; g < job.share && !of_head; ++g, to += dim)  // it sees itself alone
+        for (int64_t d = 0; d < dim; ++d) to[d] = as_kept(v[row * own + h * dim + d], T());
     for (int64_t h = 0; h < job.kv_heads && of_head; ++h, to += job.share * dim)
       merge(job, found.get() + (first[row] + h * of_head) * job.share * stride, of_head, to);
     after(row);

@@ -9,6 +9,7 @@ constexpr int64_t SEGMENT = 1024;   // cached positions that are one thread's wo
 constexpr int64_t ALONE = 1 << 17;  // reading fewer bytes is not worth waking another thread for
 constexpr int64_t MOST_LANES = 16;
 constexpr int64_t MOST_STEP = 64;   // weights of a register, at most
+constexpr int64_t TOP_GROUP = 32;   // numbers of which the largest is found first
 constexpr int64_t LINE = 64;        // bytes that are read from memory at once
 constexpr int64_t LARGEST = (1 << 14) - 1;  // whole number that a row of x is counted to
 constexpr float LOWEST = -FLT_MAX;  // no score is below it but minus infinity
@@ -95,5 +96,6 @@ struct Kernels {
   void (*rotate)(float* x, int64_t half, const float* cos, const float* sin);
   void (*gate)(float* x, const float* up, int64_t n);
   void (*narrow)(const float* x, int64_t n, uint16_t* to);
-  void (*top)(const float* x, int64_t n, int64_t count, float* values, int32_t* places);
+  void (*top)(const float* x, int64_t n, int64_t count, float* values, int32_t* places,
+              uint64_t* room);
 };

@@ -1,8 +1,9 @@
-// Decoding on a CPU: products of few rows with bfloat16 or int8 weights, attention of one new token
-// a row over its KV cache, and a whole transformer block of both, as calls that XLA makes.
+// Decoding on a CPU: products with bfloat16 or int8 weights, attention of one new token a row over
+// its KV cache, a whole transformer block of both, and the likeliest tokens, as calls that XLA
+// makes.
 //
-// All read memory once and in order, on the threads of XLA's own pool. No result depends on how
-// the work falls to the threads, nor a row's on the rows beside it or their number.
+// All read memory once, on the threads of XLA's own pool. No result depends on how the work falls
+// to the threads, nor a row's on the rows beside it or their number.
 
 #include <algorithm>
 #include <atomic>
@@ -114,6 +115,20 @@ extern "C" uint32_t kafila_supported() {
 
 static ffi::Error refuse(const char* why) { return ffi::Error::InvalidArgument(why); }
 
+// What `call` returns with the loops of an instruction set; an error where there is none, or no
+// memory.
+template <class Call>
+static ffi::Error with(int32_t set, const Call& call) {
+  const int32_t sets = sizeof SETS / sizeof *SETS;
+  if (set < 0 || set >= sets || !(kafila_supported() >> set & 1))
+    return refuse("no such instruction set");
+  try {
+    return call(*SETS[set]);
+  } catch (const std::bad_alloc&) {
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for a kernel");
+  }
+}
+
 template <class Buffer>
 static bool shaped(const Buffer& buffer, std::initializer_list<int64_t> dims) {
   const auto found = buffer.dimensions();
@@ -125,6 +140,7 @@ struct Weights {
   const ffi::RemainingArgs& given;
   const bool int8 = type(0) == ffi::S8 || type(1) == ffi::S8;  // matrices, each with its scale
   size_t taken = 0;
+  int64_t bytes = 0;  // of matrices
   bool wrong = false;
 
   ffi::DataType type(size_t i) const {
@@ -145,19 +161,19 @@ struct Weights {
 
   Matrix matrix(int64_t out, int64_t in) {
     const void* weights = take(int8 ? ffi::S8 : ffi::BF16, {out, in});
+    bytes += out * in * (int8 ? 1 : 2);
     return {weights, int8 ? (const float*)take(ffi::F32, {out}) : nullptr, out, nullptr};
   }
 };
 
-// x [rows, in] by each of the weights [out, in] -> [rows, out] each. Those of int8 are each followed
-// by the scale [out] of their rows.
-static ffi::Error products(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x,
+// x [rows, in] by each of the weights [out, in] -> [rows, out] each. Those of int8 are each
+// followed by the scale [out] of their rows.
+static ffi::Error call_products(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x,
                            ffi::RemainingArgs given, ffi::RemainingRets ys) {
   if (x.dimensions().size() != 2 || x.element_count() < 1) return refuse("shapes of a product");
   const int64_t rows = x.dimensions()[0], in = x.dimensions()[1];
   Weights weights{given};
   std::vector<Matrix> matrices;
-  int64_t bytes = 0;
   for (size_t i = 0; i < ys.size(); ++i) {
     auto y = ys.get<ffi::Buffer<ffi::F32>>(i);
     if (!y || (*y)->dimensions().size() != 2) return refuse("shapes of a product");
@@ -165,18 +181,19 @@ static ffi::Error products(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F
     matrices.back().y = (*y)->typed_data();
     if (weights.wrong || !shaped(**y, {rows, matrices.back().out}))
       return refuse("shapes of a product");
-    bytes += matrices.back().out * in * (weights.int8 ? 1 : 2);
   }
   if (weights.taken != given.size()) return refuse("shapes of a product");
-  const Products& kind = weights.int8 ? SETS[set]->int8 : SETS[set]->bfloat16;
-  Team team(pool, bytes < ALONE);
-  const Given arranged(rows, in);
-  team.each(rows, [&](int64_t row) { kind.arrange(arranged, row, x.typed_data() + row * in); });
-  multiply(team, kind, arranged, matrices);
-  return ffi::Error::Success();
+  return with(set, [&](const Kernels& kernels) {
+    const Products& kind = weights.int8 ? kernels.int8 : kernels.bfloat16;
+    Team team(pool, weights.bytes < ALONE);
+    const Given arranged(rows, in);
+    team.each(rows, [&](int64_t row) { kind.arrange(arranged, row, x.typed_data() + row * in); });
+    multiply(team, kind, arranged, matrices);
+    return ffi::Error::Success();
+  });
 }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_products, products,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_products, call_products,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Attr<int32_t>("set")
@@ -185,7 +202,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_products, products,
                                   .RemainingRets());
 
 // The largest of each row of x [rows, n] and their places -> [rows, count] each.
-static ffi::Error top(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x,
+static ffi::Error call_top(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x,
                       ffi::Result<ffi::Buffer<ffi::F32>> values,
                       ffi::Result<ffi::Buffer<ffi::S32>> places) {
   if (x.dimensions().size() != 2 || values->dimensions().size() != 2)
@@ -194,15 +211,19 @@ static ffi::Error top(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x
   if (count < 1 || count > n || n > INT32_MAX || !shaped(*values, {rows, count}) ||
       !shaped(*places, {rows, count}))
     return refuse("shapes of the largest");
-  Team team(pool, rows * n * 4 < ALONE);
-  team.each(rows, [&](int64_t row) {
-    SETS[set]->top(x.typed_data() + row * n, n, count, values->typed_data() + row * count,
-                   places->typed_data() + row * count);
+  return with(set, [&](const Kernels& kernels) {
+    Team team(pool, rows * n * 4 < ALONE);
+    const int64_t room = n + n / TOP_GROUP;
+    const std::unique_ptr<uint64_t[]> rooms(new uint64_t[rows * room]);
+    team.each(rows, [&](int64_t row) {
+      kernels.top(x.typed_data() + row * n, n, count, values->typed_data() + row * count,
+                  places->typed_data() + row * count, rooms.get() + row * room);
+    });
+    return ffi::Error::Success();
   });
-  return ffi::Error::Success();
 }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_top, top,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_top, call_top,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Attr<int32_t>("set")
@@ -253,7 +274,7 @@ struct Caches {
 // One new token a row, at `positions`: its keys and values go into the row's cache, and it attends
 // to all positions up to its own. A row of negative position sees only itself and leaves its cache
 // as it is.
-static ffi::Error attention(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> q,
+static ffi::Error call_attention(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> q,
                             ffi::Buffer<ffi::F32> k, ffi::Buffer<ffi::F32> v,
                             ffi::Buffer<ffi::S32> positions, ffi::RemainingArgs given,
                             ffi::Result<ffi::Buffer<ffi::F32>> y, ffi::RemainingRets rets) {
@@ -266,17 +287,19 @@ static ffi::Error attention(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::
       !shaped(*y, {count, heads, dim}))
     return refuse("shapes of attention");
   const Attention job{heads, kv_heads, heads / kv_heads, dim, caches.context};
-  Team team(pool, caches.bytes < ALONE);
-  const auto nothing = [](int64_t) {};
-  const auto run = caches.kind == ffi::U16
-                       ? attend_rows<uint16_t, decltype(nothing), decltype(nothing)>
-                       : attend_rows<float, decltype(nothing), decltype(nothing)>;
-  run(team, *SETS[set], job, caches.rows, q.typed_data(), k.typed_data(), v.typed_data(),
-      y->typed_data(), nothing, nothing);
-  return ffi::Error::Success();
+  return with(set, [&](const Kernels& kernels) {
+    Team team(pool, caches.bytes < ALONE);
+    const auto nothing = [](int64_t) {};
+    const auto run = caches.kind == ffi::U16
+                         ? attend_rows<uint16_t, decltype(nothing), decltype(nothing)>
+                         : attend_rows<float, decltype(nothing), decltype(nothing)>;
+    run(team, kernels, job, caches.rows, q.typed_data(), k.typed_data(), v.typed_data(),
+        y->typed_data(), nothing, nothing);
+    return ffi::Error::Success();
+  });
 }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_attention, attention,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_attention, call_attention,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Attr<int32_t>("set")
@@ -290,7 +313,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_attention, attention,
 
 // One new token a row through a block: x [rows, hidden], cosines and sines [rows, head_dim / 2] of
 // its position. Further arguments: the block's weights in the order below, then the rows' caches.
-static ffi::Error block(ffi::ThreadPool pool, int32_t set, int32_t heads, int32_t ffn, float eps,
+static ffi::Error call_block(ffi::ThreadPool pool, int32_t set, int32_t heads, int32_t ffn, float eps,
                         ffi::Buffer<ffi::BF16> x, ffi::Buffer<ffi::S32> positions,
                         ffi::Buffer<ffi::F32> cos, ffi::Buffer<ffi::F32> sin,
                         ffi::RemainingArgs given, ffi::Result<ffi::Buffer<ffi::BF16>> y,
@@ -306,7 +329,6 @@ static ffi::Error block(ffi::ThreadPool pool, int32_t set, int32_t heads, int32_
       !shaped(cos, {count, dim / 2}) || !shaped(sin, {count, dim / 2}))
     return refuse("shapes of a block");
   Block b{hidden, ffn, {heads, kv_heads, heads / kv_heads, dim, caches.context}, eps};
-  b.products = weights.int8 ? &SETS[set]->int8 : &SETS[set]->bfloat16;
   b.input_norm = weights.norm(hidden);
   b.q = weights.matrix(heads * dim, hidden);
   b.k = weights.matrix(kv_heads * dim, hidden);
@@ -319,13 +341,16 @@ static ffi::Error block(ffi::ThreadPool pool, int32_t set, int32_t heads, int32_
   b.up = weights.matrix(ffn, hidden);
   b.down = weights.matrix(hidden, ffn);
   if (weights.wrong) return refuse("weights of a block");
-  Team team(pool, caches.bytes + 3 * hidden * ffn < ALONE);
-  run_block(team, *SETS[set], b, caches.rows, (const uint16_t*)x.untyped_data(), cos.typed_data(),
-            sin.typed_data(), (uint16_t*)y->untyped_data());
-  return ffi::Error::Success();
+  return with(set, [&](const Kernels& kernels) {
+    Team team(pool, caches.bytes + weights.bytes < ALONE);
+    b.products = weights.int8 ? &kernels.int8 : &kernels.bfloat16;
+    run_block(team, kernels, b, caches.rows, (const uint16_t*)x.untyped_data(), cos.typed_data(),
+              sin.typed_data(), (uint16_t*)y->untyped_data());
+    return ffi::Error::Success();
+  });
 }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_block, block,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_block, call_block,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Attr<int32_t>("set")

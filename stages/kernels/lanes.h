@@ -41,6 +41,9 @@ FAST Floats load(const uint16_t* p) {
   return (Floats)(words << 16);
 }
 
+// Has memory fetched that will be read. There need be none at that address.
+FAST void fetch(uintptr_t address) { __builtin_prefetch((const void*)address); }
+
 // What is left of a row shorter than a register, and zeros.
 template <class T>
 FAST Floats load_rest(const T* p, int64_t count) {

@@ -109,13 +109,12 @@ struct Int8 {
 };
 
 // Adds R rows of x by C weight rows, which lie `apart`, to y, where their columns lie `gap` apart:
-// over `count` weights of each. AHEAD weight rows from `ahead` on are fetched meanwhile. A sum is
-// one register's, added up in the order of the weights and then across: the same whatever R, C and
-// AHEAD are.
+// over `count` weights of each. AHEAD weight rows from the address `ahead` on are fetched
+// meanwhile. A sum is one register's, added up in the order of the weights and then across: the
+// same whatever R, C and AHEAD are.
 template <class K, int R, int C, int AHEAD>
-FAST void tile(const typename K::Weight* w, int64_t apart, const typename K::Weight* ahead,
-               int64_t count, const typename K::Input* x, bool first, float* y, int64_t out,
-               int64_t gap) {
+FAST void tile(const typename K::Weight* w, int64_t apart, uintptr_t ahead, int64_t count,
+               const typename K::Input* x, bool first, float* y, int64_t out, int64_t gap) {
   constexpr int64_t STEP = K::STEP;
   const int64_t width = round_up(count, STEP), whole = count / STEP * STEP;
   typename K::Sums total[R][COLUMNS] = {};
@@ -123,7 +122,7 @@ FAST void tile(const typename K::Weight* w, int64_t apart, const typename K::Wei
     typename K::Pairs a[R];
     FLAT for (int r = 0; r < R; ++r) a[r] = K::pairs(x + r * width + k);
     FLAT for (int c = 0; c < C; ++c) {
-      if (c < AHEAD) __builtin_prefetch(ahead + c * apart + k, 0, 0);
+      if (c < AHEAD) fetch(ahead + (c * apart + k) * sizeof *w);
       const typename K::Pairs b = K::pairs(w + c * apart + k);
       FLAT for (int r = 0; r < R; ++r) total[r][c] = K::dot(total[r][c], b, a[r]);
     }
@@ -151,14 +150,14 @@ TARGET static void stream(const typename K::Weight* w, int64_t in, int64_t colum
   const int64_t half = columns / 2;
   for (int64_t c = 0; c < half; ++c)
     for (int64_t k = 0; k < in; k += BLOCK) {
-      const auto *from = w + c * in + k, *ahead = from + DISTANCE / sizeof *w;
-      tile<K, R, 2, R < 3 ? 0 : 2>(from, half * in, ahead, least(BLOCK, in - k), x + k * R, k == 0,
-                                   y + c, out, half);
+      const auto* from = w + c * in + k;
+      tile<K, R, 2, R < 3 ? 0 : 2>(from, half * in, uintptr_t(from) + DISTANCE,
+                                   least(BLOCK, in - k), x + k * R, k == 0, y + c, out, half);
     }
   if (columns % 2 == 0) return;
   const int64_t last = columns - 1;
   for (int64_t k = 0; k < in; k += BLOCK)
-    tile<K, R, 1, 0>(w + last * in + k, in, w, least(BLOCK, in - k), x + k * R, k == 0, y + last,
+    tile<K, R, 1, 0>(w + last * in + k, in, 0, least(BLOCK, in - k), x + k * R, k == 0, y + last,
                      out, 1);
 }
 
@@ -169,7 +168,7 @@ TARGET static void columns(const typename K::Weight* w, int64_t in, int64_t coun
                            const typename K::Input* x, int64_t rows, bool first, float* y,
                            int64_t out) {
   const int64_t width = round_up(count, K::STEP), tiles = (rows + ROWS - 1) / ROWS;
-  const typename K::Weight* ahead = w + COLUMNS * in;
+  uintptr_t ahead = uintptr_t(w) + COLUMNS * in * sizeof *w;
   for (int64_t t = 0; t < tiles; ++t, x += ROWS * width, y += ROWS * out) {
     const int64_t left = rows - t * ROWS;
 #define CASE(R)                                                                    \
@@ -187,7 +186,7 @@ TARGET static void columns(const typename K::Weight* w, int64_t in, int64_t coun
       CASE(3)
     }
 #undef CASE
-    ahead += COLUMNS / (tiles < COLUMNS ? tiles : COLUMNS) * in;
+    ahead += COLUMNS / (tiles < COLUMNS ? tiles : COLUMNS) * in * sizeof *w;
   }
 }
 
@@ -207,7 +206,7 @@ TARGET static void tiles(const Product& job, const Matrix& m, int64_t from, int6
         columns<K>(w + c * in, in, count, x, rows, k == 0, y + c, out);
       for (; c < to; ++c)
         for (int64_t i = 0; i < rows; ++i)
-          tile<K, 1, 1, 0>(w + c * in, in, w, count, x + i * width, k == 0, y + i * out + c, out,
+          tile<K, 1, 1, 0>(w + c * in, in, 0, count, x + i * width, k == 0, y + i * out + c, out,
                            1);
     }
   }

@@ -1,13 +1,5 @@
 // Threads that share the work of one call.
 
-static void pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 // The calling thread and others of XLA's pool. These come when they are first needed and then wait
 // for the next piece of work without sleeping: to wake one takes as long as the work. Nothing
 // depends on whether they come.
@@ -23,8 +15,8 @@ class Team {
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
-  // Calls work(from, to) until all items are done. Whoever is free takes half of its share of what
-  // is left, at least `unit`, which what it takes divides by.
+  // Calls work(from, to), which must not throw, until all items are done. Whoever is free takes
+  // half of its share of what is left, at least `unit`, which what it takes divides by.
   template <class Work>
   void share(int64_t items, int64_t unit, const Work& work) {
     if (threads_ < 2 || items <= unit) {
@@ -87,10 +79,12 @@ class Team {
   };
 
   static void wait(int spins) {
-    if (spins < 4096)
-      pause();
-    else
-      std::this_thread::yield();
+    if (spins >= 4096) return std::this_thread::yield();
+#if defined(__x86_64__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
   }
 
   void gather() {

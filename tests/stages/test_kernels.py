@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from stages.attention import Slot, attend_each
 from stages.compile import abstract
 from stages.config import Qwen3Config
 from stages.functions import Functions
-from stages.kernels import Kernels, build, check
+from stages.kernels import SETS, Kernels, build, check
 from stages.linear import Int8, product, products
 
 Array = np.ndarray[Any, Any]
@@ -370,6 +371,8 @@ def but(given: list[Shaped], place: int, *other: Shaped) -> list[Shaped]:
     return [*given[:place], *other, *given[place + 1 :]]
 
 
+REFUSED = "(shapes|caches|weights) of (a product|attention|a block|the largest)|[Bb]uffer"
+
 FLOATS, INTS = ((3, 5), "float32"), ((3, 5), "int32")
 FIT: list[tuple[str, list[Shaped], list[Shaped]]] = [
     ("top", [X], [FLOATS, INTS]),
@@ -395,7 +398,7 @@ def call(function: str, given: list[Shaped], results: list[Shaped]) -> None:
         [abstract(*each) for each in results],
         input_output_aliases=shared,
     )
-    sizes: dict[str, Any] = {"set": np.int32(0)}
+    sizes: dict[str, Any] = {"set": np.int32(SETS.index(ALL[0].name))}
     if function == "block":
         sizes |= {"heads": np.int32(4), "ffn": np.int32(70), "eps": np.float32(1e-6)}
     arrays = [jnp.zeros(*each) for each in given]
@@ -471,7 +474,7 @@ def test_shapes_that_do_not_fit_are_refused(
     function: str, given: list[Shaped], results: list[Shaped]
 ) -> None:
     """Nothing is read or written then."""
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"(shapes|caches|weights) of|[Bb]uffer|result"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=REFUSED):
         call(function, given, results)
 
 
@@ -663,14 +666,17 @@ at = np.array([2999, 1500], np.int32)
 ints = [(draw.integers(-127, 128, a.shape).astype(np.int8), np.ones(len(a), "float32")) for a in w]
 def narrow(*dims):
     return draw.standard_normal(dims).astype(jnp.bfloat16)
-hidden, turn = narrow(2, 1024), np.full((2, 64), 0.7, np.float32)
+hidden, turn = narrow(9, 1024), np.full((9, 64), 0.7, np.float32)
+many = np.arange(500, 509, dtype=np.int32)
 sizes = [1024], [2048, 1024], [1024, 1024], [1024, 1024], [128], [128], [1024, 2048], [1024]
 leaves = [narrow(*dims) for dims in (*sizes, [3000, 1024], [3000, 1024], [1024, 3000])]
-halves = [narrow(8, 3000, 128).view(np.uint16) for _ in range(4)]
+halves = [narrow(8, 600, 128).view(np.uint16) for _ in range(18)]
+logits = draw.standard_normal((3, 70000)).astype(np.float32)
 for kind in kernels.available():
     found = jax.jit(lambda: (
         kind.products(x, w), kind.products(x, ints), kind.attention(q, k, k, at, caches),
-        kind.block(leaves, hidden, at, (turn, turn), halves, heads=16, ffn=3000, eps=1e-6),
+        kind.block(leaves, hidden, many, (turn, turn), halves, heads=16, ffn=3000, eps=1e-6),
+        kind.top(logits, 50),
     ))()
     bits = b"".join(np.asarray(a).tobytes() for a in jax.tree.leaves(found))
     print(kind.name, hashlib.sha256(bits).hexdigest())
@@ -691,6 +697,32 @@ def test_the_number_of_threads_changes_no_bit() -> None:
     many = run(set(cores))
     assert len(many.splitlines()) == len(ALL)
     assert run({cores[0]}) == many
+
+
+def test_calls_at_once_change_no_bit() -> None:
+    """Helpers of one call hold the pool then, and those of another come when it is over."""
+    kind, rows = ALL[0], 6
+    config = dataclasses.replace(TINY, hidden=256, ffn=300)
+    leaves = ordered(config, leaves_of(config, 1))
+    x, slots = bfloat16(normal(2, rows, 256)), slots_of(3, rows, (2, 300, 16), "bfloat16")
+    positions, logits = np.arange(250, 250 + rows, dtype=np.int32), normal(4, 3, 40_000)
+    matrix = bfloat16(normal(5, 400, 256))
+    decode = partial(Functions(config, head=False).decode, depth=300)
+
+    def step(x: Any, logits: Any, matrix: Any) -> Any:
+        y, _ = decode([leaves], x, positions, [slots])
+        return y, kind.top(logits, 30), kind.products(x, [matrix])
+
+    with kernels.using(kind):
+        run = jax.jit(step).lower(x, logits, matrix).compile()
+
+    def bits(_: int) -> bytes:
+        found = run(x, logits, matrix)
+        return b"".join(np.asarray(part).tobytes() for part in jax.tree.leaves(found))
+
+    expected = bits(0)
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(bits, range(400))) == {expected}
 
 
 # ---- Where they are not there ---------------------------------------------------------------
@@ -802,11 +834,29 @@ def test_the_check_notices(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Kernels, "block", unturned)
     assert "block" in check.faults(ALL[0])
+    monkeypatch.undo()
+    top = Kernels.top
+
+    def swapped(self: Kernels, x: Any, count: int) -> Any:
+        values, places = top(self, x, count)
+        return values, places[:, ::-1]
+
+    monkeypatch.setattr(Kernels, "top", swapped)
+    assert "largest" in check.faults(ALL[0])
 
 
 def test_an_error_of_theirs_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "POSITIONS", np.array([check.CONTEXT, -1, 66], np.int32))
     assert "beyond the cache" in check.faults(ALL[0])
+
+
+def test_an_instruction_set_that_is_not_there_is_refused() -> None:
+    for number in (-1, len(SETS), 1000):
+        call: Any = jax.ffi.ffi_call(
+            f"kafila_top_{ALL[0].library}", [abstract(*FLOATS), abstract(*INTS)]
+        )
+        with pytest.raises(jax.errors.JaxRuntimeError, match="no such instruction set"):
+            np.asarray(call(normal(0, 3, 64), set=np.int32(number))[0])
 
 
 def test_kernels_that_fail_their_check_are_not_used(

@@ -129,3 +129,23 @@ def test_a_low_temperature_is_greedy() -> None:
     logits = np.random.default_rng(3).standard_normal((4, 2000)).astype(np.float32)
     tokens = draw(logits, np.zeros(4, np.int32), parameters(4, temperature=1e-30))
     assert tokens.tolist() == logits.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("vocab", [60, FRONT + 1, 3000])
+def test_an_infinite_logit_is_the_likeliest(vocab: int) -> None:
+    logits = np.random.default_rng(3).standard_normal((4, vocab)).astype(np.float32)
+    logits[:, 7] = np.inf
+    logits[1, 9:], logits[2, 7], logits[2, 11] = -np.inf, -np.inf, np.inf
+    positions = np.arange(4, dtype=np.int32)
+    for sampling in (
+        Sampling.greedy(4),
+        parameters(4),
+        parameters(4, temperature=0.6, top_k=20, top_p=0.95),
+        parameters(4, min_p=0.1),
+    ):
+        assert draw(logits, positions, sampling).tolist() == [7, 7, 11, 7]
+    logits[3] = np.nan
+    for sampling in (Sampling.greedy(4), parameters(4), parameters(4, top_p=0.9)):
+        tokens = draw(logits, positions, sampling).tolist()
+        assert tokens[:3] == [7, 7, 11]
+        assert 0 <= tokens[3] < vocab

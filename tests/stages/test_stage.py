@@ -284,18 +284,20 @@ def test_a_row_does_not_depend_on_its_neighbours(dtype: str, rows: int) -> None:
     assert same(some[sparse >= 0], y[sparse >= 0])
 
 
-@pytest.mark.parametrize("pure", [False, True])
-def test_the_caches_are_written_in_place(pure: bool) -> None:
+@pytest.mark.parametrize(("pure", "span"), [(False, 1), (True, 1), (False, 3)])
+def test_the_caches_are_written_in_place(pure: bool, span: int) -> None:
     """XLA copies a donated cache when it schedules the write before a read."""
     config = dataclasses.replace(SMALL, head_dim=64, dtype="bfloat16")
 
     def memory(decode: bool, context: int) -> Any:
-        code = Executables(config, Split.of(config), spans=Spans(1, 1), head=False, context=context)
+        code = Executables(
+            config, Split.of(config), spans=Spans(span, 1), head=False, context=context
+        )
         with kernels.using(None if pure else kernels.best()):
             executable = code.decode(2, context) if decode else code.prefill(32, context)
-        rows = 2 if decode else 1
+        slots = 2 * span if decode else 1
         found = executable.memory_analysis()
-        assert found.alias_size_in_bytes == 2 * rows * 2 * context * 64 * 2
+        assert found.alias_size_in_bytes == 2 * slots * 2 * context * 64 * 2
         return found.temp_size_in_bytes
 
     for decode in (True, False):

@@ -14,7 +14,7 @@ FAST void scores(const float* q, int64_t width, const T* keys, uintptr_t next, i
       Floats query[G];
       FLAT for (int g = 0; g < G; ++g) query[g] = load(q + g * width + d);
       FLAT for (int i = 0; i < 4; ++i) {
-        fetch(next + (at[i] + d) * sizeof *keys);
+        fetch<AGAIN>(next + (at[i] + d) * sizeof *keys);
         const Floats key = load(keys + at[i] + d);
         FLAT for (int g = 0; g < G; ++g) total[g][i] += query[g] * key;
       }
@@ -43,7 +43,7 @@ FAST void mix(const float (*weights)[PIECE], const T* values, uintptr_t next, in
   for (int64_t t = 0; t < n; ++t)
     FLAT for (int i = 0; i < V; ++i) {
       const int64_t at = t * head_dim + i * LANES;
-      fetch(next + at * sizeof *values);
+      fetch<AGAIN>(next + at * sizeof *values);
       const Floats v = rest < LANES ? load_rest(values + at, rest) : load(values + at);
       FLAT for (int g = 0; g < G; ++g) total[g][i] += weights[g][t] * v;
     }

@@ -12,6 +12,7 @@ constexpr int64_t MOST_STEP = 64;   // weights of a register, at most
 constexpr int64_t TOP_GROUP = 32;   // numbers of which the largest is found first
 constexpr int64_t LINE = 64;        // bytes that are read from memory at once
 constexpr int64_t LARGEST = (1 << 14) - 1;  // whole number that a row of x is counted to
+constexpr int ONCE = 0, AGAIN = 3;  // whether what is fetched stays in the caches
 constexpr float LOWEST = -FLT_MAX;  // no score is below it but minus infinity
 constexpr float ROUNDS = 3 << 22;   // floats near it are whole numbers, in the order of their bits
 

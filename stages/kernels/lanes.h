@@ -42,7 +42,10 @@ FAST Floats load(const uint16_t* p) {
 }
 
 // Has memory fetched that will be read. There need be none at that address.
-FAST void fetch(uintptr_t address) { __builtin_prefetch((const void*)address); }
+template <int HOW>
+FAST void fetch(uintptr_t address) {
+  __builtin_prefetch((const void*)address, 0, HOW);
+}
 
 // What is left of a row shorter than a register, and zeros.
 template <class T>

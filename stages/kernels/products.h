@@ -122,7 +122,7 @@ FAST void tile(const typename K::Weight* w, int64_t apart, uintptr_t ahead, int6
     typename K::Pairs a[R];
     FLAT for (int r = 0; r < R; ++r) a[r] = K::pairs(x + r * width + k);
     FLAT for (int c = 0; c < C; ++c) {
-      if (c < AHEAD) fetch(ahead + (c * apart + k) * sizeof *w);
+      if (c < AHEAD) fetch<ONCE>(ahead + (c * apart + k) * sizeof *w);
       const typename K::Pairs b = K::pairs(w + c * apart + k);
       FLAT for (int r = 0; r < R; ++r) total[r][c] = K::dot(total[r][c], b, a[r]);
     }

@@ -705,7 +705,8 @@ def test_calls_at_once_change_no_bit() -> None:
     config = dataclasses.replace(TINY, hidden=256, ffn=300)
     leaves = ordered(config, leaves_of(config, 1))
     x, slots = bfloat16(normal(2, rows, 256)), slots_of(3, rows, (2, 300, 16), "bfloat16")
-    positions, logits = np.arange(250, 250 + rows, dtype=np.int32), normal(4, 3, 40_000)
+    positions: Any = np.arange(250, 250 + rows, dtype=np.int32)
+    logits = normal(4, 3, 40_000)
     matrix = bfloat16(normal(5, 400, 256))
     decode = partial(Functions(config, head=False).decode, depth=300)
 

@@ -603,7 +603,8 @@ def test_a_block_of_any_shape(
     y, new = through(kind, config, leaves, x, positions, slots)
     pure, same = through(None, config, leaves, x, positions, slots)
     # Both round to bfloat16 what they multiply, the pure path more often.
-    np.testing.assert_allclose(double(y), double(pure), rtol=0.02, atol=0.05)
+    size = np.abs(double(pure)).max()  # what cancels was as large
+    np.testing.assert_allclose(double(y), double(pure), rtol=0.02, atol=0.05 + 0.01 * size)
     for a, b, at in zip(new, same, positions, strict=True):
         for mine, other in zip(a, b, strict=True):
             np.testing.assert_allclose(double(mine), double(other), rtol=0.02, atol=0.02)

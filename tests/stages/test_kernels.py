@@ -562,7 +562,7 @@ def leaves_of(config: Qwen3Config, seed: int) -> dict[str, Any]:
 
 
 @each
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     hidden=st.sampled_from([8, 36, 64, 1030]),
     ffn=st.sampled_from([1, 40, 96]),

@@ -171,7 +171,7 @@ def _read(tensor: Tensor) -> Bytes:
     """Its bytes in memory of their own, which begins with a page."""
     memory = mmap.mmap(-1, tensor.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANON)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)  # a third of the time goes into small pages' faults
+        memory.madvise(mmap.MADV_HUGEPAGE)  # most of the time goes into small pages' faults
     done = 0
     try:
         with tensor.file.open("rb", buffering=0) as file, memoryview(memory) as view:

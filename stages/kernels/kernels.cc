@@ -169,7 +169,7 @@ struct Weights {
 // x [rows, in] by each of the weights [out, in] -> [rows, out] each. Those of int8 are each
 // followed by the scale [out] of their rows.
 static ffi::Error call_products(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x,
-                           ffi::RemainingArgs given, ffi::RemainingRets ys) {
+                                ffi::RemainingArgs given, ffi::RemainingRets ys) {
   if (x.dimensions().size() != 2 || x.element_count() < 1) return refuse("shapes of a product");
   const int64_t rows = x.dimensions()[0], in = x.dimensions()[1];
   Weights weights{given};
@@ -203,8 +203,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_products, call_products,
 
 // The largest of each row of x [rows, n] and their places -> [rows, count] each.
 static ffi::Error call_top(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x,
-                      ffi::Result<ffi::Buffer<ffi::F32>> values,
-                      ffi::Result<ffi::Buffer<ffi::S32>> places) {
+                           ffi::Result<ffi::Buffer<ffi::F32>> values,
+                           ffi::Result<ffi::Buffer<ffi::S32>> places) {
   if (x.dimensions().size() != 2 || values->dimensions().size() != 2)
     return refuse("shapes of the largest");
   const int64_t rows = x.dimensions()[0], n = x.dimensions()[1], count = values->dimensions()[1];
@@ -275,9 +275,9 @@ struct Caches {
 // to all positions up to its own. A row of negative position sees only itself and leaves its cache
 // as it is.
 static ffi::Error call_attention(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> q,
-                            ffi::Buffer<ffi::F32> k, ffi::Buffer<ffi::F32> v,
-                            ffi::Buffer<ffi::S32> positions, ffi::RemainingArgs given,
-                            ffi::Result<ffi::Buffer<ffi::F32>> y, ffi::RemainingRets rets) {
+                                 ffi::Buffer<ffi::F32> k, ffi::Buffer<ffi::F32> v,
+                                 ffi::Buffer<ffi::S32> positions, ffi::RemainingArgs given,
+                                 ffi::Result<ffi::Buffer<ffi::F32>> y, ffi::RemainingRets rets) {
   Caches caches;
   if (const char* why = caches.find(given, 0, rets, positions)) return refuse(why);
   const int64_t count = caches.rows.size(), kv_heads = caches.kv_heads, dim = caches.head_dim;
@@ -313,11 +313,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_attention, call_attention,
 
 // One new token a row through a block: x [rows, hidden], cosines and sines [rows, head_dim / 2] of
 // its position. Further arguments: the block's weights in the order below, then the rows' caches.
-static ffi::Error call_block(ffi::ThreadPool pool, int32_t set, int32_t heads, int32_t ffn, float eps,
-                        ffi::Buffer<ffi::BF16> x, ffi::Buffer<ffi::S32> positions,
-                        ffi::Buffer<ffi::F32> cos, ffi::Buffer<ffi::F32> sin,
-                        ffi::RemainingArgs given, ffi::Result<ffi::Buffer<ffi::BF16>> y,
-                        ffi::RemainingRets rets) {
+static ffi::Error call_block(ffi::ThreadPool pool, int32_t set, int32_t heads, int32_t ffn,
+                             float eps, ffi::Buffer<ffi::BF16> x, ffi::Buffer<ffi::S32> positions,
+                             ffi::Buffer<ffi::F32> cos, ffi::Buffer<ffi::F32> sin,
+                             ffi::RemainingArgs given, ffi::Result<ffi::Buffer<ffi::BF16>> y,
+                             ffi::RemainingRets rets) {
   Weights weights{given};
   Caches caches;
   const char* why = caches.find(given, weights.int8 ? 18 : 11, rets, positions);

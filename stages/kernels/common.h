@@ -2,7 +2,7 @@
 
 constexpr int64_t COLUMNS = 4;      // weight rows read side by side
 constexpr int64_t BLOCK = 1024;     // weights of each at a time: x stays in the fastest cache
-constexpr int64_t DISTANCE = 4096;  // bytes ahead that a stream is fetched where that pays
+constexpr int64_t DISTANCE = 3072;  // bytes ahead that a stream is fetched
 constexpr int64_t MOST_ROWS = 16;   // of x at a time
 constexpr int64_t PIECE = 32;       // cached positions at a time: their values stay there, too
 constexpr int64_t SEGMENT = 1024;   // cached positions that are one thread's work

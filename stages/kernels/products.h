@@ -143,7 +143,8 @@ FAST void tile(const typename K::Weight* w, int64_t apart, uintptr_t ahead, int6
 }
 
 // Few rows of x by two weight rows at a time: each half of them is one stream of memory, which the
-// CPU fetches by itself from page to page, and two keep its arithmetic busy.
+// CPU follows from page to page, and two keep its arithmetic busy. It would fetch them by itself,
+// but into all caches: what the program does between two steps would find them full of weights.
 template <class K, int R>
 TARGET static void stream(const typename K::Weight* w, int64_t in, int64_t columns,
                           const typename K::Input* x, float* y, int64_t out) {
@@ -151,8 +152,8 @@ TARGET static void stream(const typename K::Weight* w, int64_t in, int64_t colum
   for (int64_t c = 0; c < half; ++c)
     for (int64_t k = 0; k < in; k += BLOCK) {
       const auto* from = w + c * in + k;
-      tile<K, R, 2, R < 3 ? 0 : 2>(from, half * in, uintptr_t(from) + DISTANCE,
-                                   least(BLOCK, in - k), x + k * R, k == 0, y + c, out, half);
+      tile<K, R, 2, 2>(from, half * in, uintptr_t(from) + DISTANCE, least(BLOCK, in - k),
+                       x + k * R, k == 0, y + c, out, half);
     }
   if (columns % 2 == 0) return;
   const int64_t last = columns - 1;

@@ -21,6 +21,9 @@ from tools.bench import gguf
 TOKENS = 24
 """Decoded in one measurement."""
 
+SETTLE = 2.0
+"""Seconds in which the kernel takes back what a process held; nothing else is measured in them."""
+
 
 class Rival(Protocol):
     name: str
@@ -70,6 +73,7 @@ class LlamaCpp:
     def _run(self, program: str, *arguments: str) -> str:
         command = [str(self._programs / program), *self._common, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
+        time.sleep(SETTLE)
         return done.stdout
 
 

@@ -16,14 +16,17 @@ LOCK_SECONDS = 120.0
 FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafila"
 
 
-def private(folder: Path) -> bool:
-    """Make the folder if need be; whether it is this user's, and nobody else can write to it."""
+def refused(folder: Path) -> str:
+    """Make the folder if need be. Why it will not do, in a clause; empty if it is this user's and
+    nobody else can write to it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
-    except OSError:
-        return False
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022
+    except OSError as error:
+        return f"{folder} cannot be made ({error.strerror}); XDG_CACHE_HOME names another place"
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        return f"{folder} is not this user's alone; chmod go-w it, or remove it"
+    return ""
 
 
 @contextmanager

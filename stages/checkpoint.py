@@ -24,6 +24,9 @@ INDEX = "model.safetensors.index.json"
 MAX_HEADER = 100_000_000
 """The format's own bound on a header; a longer one is a broken or hostile file."""
 
+MOST_DIMENSIONS = 8
+"""Of a tensor; a model's have two at most."""
+
 MAX_JSON = 64 << 20
 """Bound on config and index files; the index of the largest Qwen3 has 60 KB."""
 
@@ -302,7 +305,9 @@ def _tensor(file: Path, name: str, base: int, entry: Any) -> Tensor:
     """One entry of a header; `base` is where the tensors' bytes begin."""
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]} if (
-            all(isinstance(n, int) and n >= 0 for n in shape) and 0 <= start <= stop
+            0 <= start <= stop
+            and len(shape) <= MOST_DIMENSIONS
+            and all(isinstance(n, int) and 0 <= n < 1 << 63 for n in shape)
         ):
             pass
         case _:

@@ -31,10 +31,10 @@ _BROKEN = "Error reading persistent compilation cache entry"
 """How JAX's warning of an entry begins that it could not read; it has compiled anew then."""
 
 if _config.jax_compilation_cache_dir is None:  # unless the user chose another place
-    if cache.private(CACHE):
-        _config.update("jax_compilation_cache_dir", str(CACHE))
+    if refused := cache.refused(CACHE):
+        log.warning("every start compiles anew: %s", refused)
     else:
-        log.warning("%s is not this user's alone: every start compiles anew", CACHE)
+        _config.update("jax_compilation_cache_dir", str(CACHE))
     # Many small executables: the default keeps only those that took a second.
     _config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
@@ -55,10 +55,10 @@ def compiled(
     with _alone, cache.turn(CACHE), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         executable = lowered.compile()
-    broken = [w for w in caught if str(w.message).startswith(_BROKEN)]
-    if broken:
-        log.info("%s; the cache begins anew", broken[0].message)
-        _clear()
+        broken = [w for w in caught if str(w.message).startswith(_BROKEN)]
+        if broken:
+            log.info("%s; the cache begins anew", broken[0].message)
+            _clear()
     for warning in caught:
         if warning not in broken:
             warnings.warn_explicit(

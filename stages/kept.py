@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from stages import cache
 from stages.checkpoint import CheckpointError, Tensor, identity, read_header
-from stages.formats import WORDS
+from stages.formats import WORDS, Shape
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +61,8 @@ def named(sources: Iterable[Tensor], form: str) -> str:
     return f"{place.hexdigest()[:32]}-{files.hexdigest()[:32]}"
 
 
-def find(name: str) -> dict[str, Tensor] | None:
-    """Where the arrays of that name lie; None if they are not kept."""
+def find(name: str, leaves: Mapping[str, tuple[Shape, str]]) -> dict[str, Tensor] | None:
+    """Where the arrays of that name lie; None if they are not kept, in these shapes and dtypes."""
     file = _file(name)
     try:
         tensors = read_header(file)
@@ -70,7 +70,8 @@ def find(name: str) -> dict[str, Tensor] | None:
             os.utime(file)
     except CheckpointError:
         return None
-    return tensors
+    found = {leaf: (tensor.shape, WORDS.get(tensor.dtype)) for leaf, tensor in tensors.items()}
+    return tensors if found == dict(leaves) else None
 
 
 def keep(name: str, arrays: Mapping[str, Any]) -> bool:

@@ -42,15 +42,6 @@ class Sampling(NamedTuple):
             seed=np.zeros(b, np.uint32),
         )
 
-    def rows(self, chosen: slice) -> "Sampling":
-        return Sampling(
-            self.temperature[chosen],
-            self.top_k[chosen],
-            self.top_p[chosen],
-            self.min_p[chosen],
-            self.seed[chosen],
-        )
-
 
 def sample(logits: jax.Array, positions: jax.Array, sampling: Sampling) -> jax.Array:
     """Tokens int32 [b] for these positions [b], from float32 logits [b, vocab].

@@ -70,17 +70,19 @@ class Loader:
             plain = {name: weights[name]["weight"] for name in names}
             return self._arrays(plain, lambda tensor: self._on_bytes(tensor.nbytes))
         name = kept.named(tensors, _form(config))
-        found = kept.find(name)
+        all_leaves = config.block_leaves() | config.head_leaves()
+        wanted = {leaf: all_leaves[leaf] for leaf in names}
+        found = kept.find(name, wanted)
         if found is None:
             with cache.turn(kept.FOLDER):
-                found = kept.find(name)  # another process may have made them meanwhile
+                found = kept.find(name, wanted)  # another process may have been quicker
                 if found is None:
                     leaves = self._converted(names, weights, config)
                     if not kept.keep(name, leaves):
                         return [self._split.put(*leaf) for leaf in leaves.items()]
                     del leaves
-                    found, tensors = kept.find(name), []  # which are counted by now
-        if found is None or found.keys() != set(names):
+                    found, tensors = kept.find(name, wanted), []  # which are counted by now
+        if found is None:
             raise CheckpointError(f"{kept.FOLDER}: {name} is not what was kept; remove it")
         arrays = self._arrays({name: found[name] for name in names}, lambda tensor: None)
         for tensor in tensors:

@@ -89,7 +89,7 @@ class Request(Sampled):
         for name in ("n", "best_of"):
             if getattr(self, name) not in (None, 1):
                 raise unsupported(name, "only one answer a request; send several requests")
-        if self.logprobs not in (None, False):
+        if self.logprobs is not None and self.logprobs is not False:  # 0 asks for some
             raise unsupported("logprobs", "log probabilities are not offered")
         for name in ("logit_bias", "presence_penalty", "frequency_penalty"):
             if getattr(self, name):

@@ -14,7 +14,8 @@ from kafila.serve.turns import Turns
 R = TypeVar("R")
 
 _HAND_OVER: Final = 20e-6
-"""Seconds for which the loop lets go of the interpreter after it has woken the thread."""
+"""Seconds at least for which the loop lets go of the interpreter after it has woken the thread; a
+timer adds some 60 us."""
 
 
 class Outcome(Generic[R]):

@@ -47,8 +47,8 @@ def library(headers: Path, folder: Path = FOLDER) -> Path | None:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         return None
-    if not cache.private(folder):
-        log.warning("no kernels: %s is not this user's alone", folder)
+    if refused := cache.refused(folder):
+        log.warning("no kernels: %s", refused)
         return None
     try:
         name = _name(compiler, headers)
@@ -58,6 +58,10 @@ def library(headers: Path, folder: Path = FOLDER) -> Path | None:
                 if not _sealed(file, seal):  # another process may have built it meanwhile
                     _build(compiler, headers, file)
                     seal.write_text(_digest(file))
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        log.warning("no kernels, %s fails: %s", compiler, "".join(said) or error)
+        return None
     except (OSError, subprocess.SubprocessError) as error:
         log.info("no kernels: %s", error)
         return None

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -77,7 +78,7 @@ namespace ffi = xla::ffi;
 #define DOT 0
 #include "lanes.h"
 
-// The instruction sets in order of preference, as Python knows them: see `supported`.
+// The instruction sets in order of preference: `stages.kernels.SETS`.
 static const Kernels* const SETS[] = {
 #ifdef HAS_BF16
     &avx512_bf16::KERNELS,
@@ -115,18 +116,19 @@ extern "C" uint32_t kafila_supported() {
 
 static ffi::Error refuse(const char* why) { return ffi::Error::InvalidArgument(why); }
 
-// What `call` returns with the loops of an instruction set; an error where there is none, or no
-// memory.
+// XLA, which calls, knows no exceptions.
+#define CATCH                                                                        \
+  catch (const std::bad_alloc&) {                                                    \
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for a kernel"); \
+  }
+
+// What `call` returns with the loops of an instruction set; an error where there is none.
 template <class Call>
 static ffi::Error with(int32_t set, const Call& call) {
   const int32_t sets = sizeof SETS / sizeof *SETS;
   if (set < 0 || set >= sets || !(kafila_supported() >> set & 1))
     return refuse("no such instruction set");
-  try {
-    return call(*SETS[set]);
-  } catch (const std::bad_alloc&) {
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for a kernel");
-  }
+  return call(*SETS[set]);
 }
 
 template <class Buffer>
@@ -169,7 +171,7 @@ struct Weights {
 // x [rows, in] by each of the weights [out, in] -> [rows, out] each. Those of int8 are each
 // followed by the scale [out] of their rows.
 static ffi::Error call_products(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x,
-                                ffi::RemainingArgs given, ffi::RemainingRets ys) {
+                                ffi::RemainingArgs given, ffi::RemainingRets ys) try {
   if (x.dimensions().size() != 2 || x.element_count() < 1) return refuse("shapes of a product");
   const int64_t rows = x.dimensions()[0], in = x.dimensions()[1];
   Weights weights{given};
@@ -192,6 +194,7 @@ static ffi::Error call_products(ffi::ThreadPool pool, int32_t set, ffi::Buffer<f
     return ffi::Error::Success();
   });
 }
+CATCH
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_products, call_products,
                               ffi::Ffi::Bind()
@@ -204,7 +207,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_products, call_products,
 // The largest of each row of x [rows, n] and their places -> [rows, count] each.
 static ffi::Error call_top(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> x,
                            ffi::Result<ffi::Buffer<ffi::F32>> values,
-                           ffi::Result<ffi::Buffer<ffi::S32>> places) {
+                           ffi::Result<ffi::Buffer<ffi::S32>> places) try {
   if (x.dimensions().size() != 2 || values->dimensions().size() != 2)
     return refuse("shapes of the largest");
   const int64_t rows = x.dimensions()[0], n = x.dimensions()[1], count = values->dimensions()[1];
@@ -222,6 +225,7 @@ static ffi::Error call_top(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F
     return ffi::Error::Success();
   });
 }
+CATCH
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_top, call_top,
                               ffi::Ffi::Bind()
@@ -277,7 +281,8 @@ struct Caches {
 static ffi::Error call_attention(ffi::ThreadPool pool, int32_t set, ffi::Buffer<ffi::F32> q,
                                  ffi::Buffer<ffi::F32> k, ffi::Buffer<ffi::F32> v,
                                  ffi::Buffer<ffi::S32> positions, ffi::RemainingArgs given,
-                                 ffi::Result<ffi::Buffer<ffi::F32>> y, ffi::RemainingRets rets) {
+                                 ffi::Result<ffi::Buffer<ffi::F32>> y,
+                                 ffi::RemainingRets rets) try {
   Caches caches;
   if (const char* why = caches.find(given, 0, rets, positions)) return refuse(why);
   const int64_t count = caches.rows.size(), kv_heads = caches.kv_heads, dim = caches.head_dim;
@@ -298,6 +303,7 @@ static ffi::Error call_attention(ffi::ThreadPool pool, int32_t set, ffi::Buffer<
     return ffi::Error::Success();
   });
 }
+CATCH
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_attention, call_attention,
                               ffi::Ffi::Bind()
@@ -317,7 +323,7 @@ static ffi::Error call_block(ffi::ThreadPool pool, int32_t set, int32_t heads, i
                              float eps, ffi::Buffer<ffi::BF16> x, ffi::Buffer<ffi::S32> positions,
                              ffi::Buffer<ffi::F32> cos, ffi::Buffer<ffi::F32> sin,
                              ffi::RemainingArgs given, ffi::Result<ffi::Buffer<ffi::BF16>> y,
-                             ffi::RemainingRets rets) {
+                             ffi::RemainingRets rets) try {
   Weights weights{given};
   Caches caches;
   const char* why = caches.find(given, weights.int8 ? 18 : 11, rets, positions);
@@ -349,6 +355,7 @@ static ffi::Error call_block(ffi::ThreadPool pool, int32_t set, int32_t heads, i
     return ffi::Error::Success();
   });
 }
+CATCH
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(kafila_block, call_block,
                               ffi::Ffi::Bind()

@@ -82,7 +82,7 @@ struct Int8 {
     return multiplied(multiplied(sum, w.first, x.first), w.second, x.second);
   }
 
-  // Of which a row's largest value is LARGEST; 0 where all are 0; NaN where not all are finite.
+  // Of which a row's largest value is LARGEST; 0 where all are next to it; NaN where not all are finite.
   TARGET static float unit(const float* x, int64_t count) {
     Floats top = {}, lost = {};
     for (int64_t i = 0; i < count; i += LANES) {
@@ -162,8 +162,8 @@ TARGET static void stream(const typename K::Weight* w, int64_t in, int64_t colum
                      out, 1);
 }
 
-// More rows of x by COLUMNS weight rows. The tile that comes next is fetched in equal parts while
-// each tile of rows is computed.
+// More rows of x by COLUMNS weight rows. Most of the tile that comes next is fetched, in equal parts
+// while each tile of rows is computed.
 template <class K>
 TARGET static void columns(const typename K::Weight* w, int64_t in, int64_t count,
                            const typename K::Input* x, int64_t rows, bool first, float* y,
@@ -181,10 +181,12 @@ TARGET static void columns(const typename K::Weight* w, int64_t in, int64_t coun
       CASE(ROWS)
     } else if (left == 1) {
       CASE(1)
+#if ROWS > 2
     } else if (left == 2) {
       CASE(2)
     } else {
       CASE(3)
+#endif
     }
 #undef CASE
     ahead += COLUMNS / (tiles < COLUMNS ? tiles : COLUMNS) * in * sizeof *w;

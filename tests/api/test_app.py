@@ -300,6 +300,7 @@ async def test_models_and_health(serve: Serve) -> None:
         ({"max_tokens": 0}, 400, "max_tokens", "greater than or equal to 1"),
         ({"n": 2}, 400, "n", "one answer"),
         ({"logprobs": True}, 400, "logprobs", "not offered"),
+        ({"logprobs": 0}, 400, "logprobs", "not offered"),
         ({"presence_penalty": 1}, 400, "presence_penalty", "not followed"),
         ({"tools": [{"type": "function"}]}, 400, "tools", "not offered"),
         ({"response_format": {"type": "json_object"}}, 400, "response_format", "only text"),

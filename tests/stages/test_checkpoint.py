@@ -235,6 +235,15 @@ def negative(header: dict[str, Any]) -> None:
     header[NORM]["shape"] = [-32]
 
 
+def vast(header: dict[str, Any]) -> None:
+    """Numbers that JSON may hold, and whose product takes minutes."""
+    header[NORM]["shape"] = [10**4000] * 8
+
+
+def many_dimensional(header: dict[str, Any]) -> None:
+    header[NORM]["shape"] = [1] * 10_000
+
+
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
@@ -246,6 +255,8 @@ def negative(header: dict[str, Any]) -> None:
         (backwards, f"tensor {NORM} has a malformed header entry"),
         (wordless, f"tensor {NORM} has a malformed header entry"),
         (negative, f"tensor {NORM} has a malformed header entry"),
+        (vast, f"tensor {NORM} has a malformed header entry"),
+        (many_dimensional, f"tensor {NORM} has a malformed header entry"),
     ],
 )
 def test_header_faults(single: Path, edit: Edit, words: str) -> None:

@@ -64,6 +64,23 @@ def test_a_compiler_that_fails(compilers: Path, tmp_path: Path, script: str) -> 
     assert build.library(HEADERS, tmp_path / "cache") is None
 
 
+def test_a_compiler_that_fails_is_heard(
+    compilers: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(compilers, QUICK.format(make="echo some lines >&2; echo no such word >&2; exit 1"))
+    assert build.library(HEADERS, tmp_path / "cache") is None
+    assert "c++ fails: no such word" in caplog.text
+
+
+def test_a_folder_that_cannot_be_made(
+    compilers: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(compilers, QUICK.format(make="exit 1"))
+    (tmp_path / "cache").touch()
+    assert build.library(HEADERS, tmp_path / "cache" / "kernels") is None
+    assert "cannot be made (Not a directory); XDG_CACHE_HOME" in caplog.text
+
+
 def test_headers_that_are_missing(compilers: Path, tmp_path: Path) -> None:
     put(compilers, f'exec {real_compiler()} "$@"')
     assert build.library(tmp_path / "none", tmp_path / "cache") is None

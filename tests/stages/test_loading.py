@@ -87,12 +87,20 @@ def test_what_is_as_it_should_be_is_not_kept(checkpoint: Checkpoint, folder: Pat
 def test_kept_arrays_are_used_where_they_lie(folder: Path) -> None:
     arrays = {"a": np.arange(128, dtype=np.int8), "b": np.ones((3, 16), np.float32)}
     assert kept.keep("place-identity", arrays)
-    found = kept.find("place-identity")
+    found = kept.find("place-identity", {"a": ((128,), "int8"), "b": ((3, 16), "float32")})
     assert found is not None
     for name, array in arrays.items():
         assert found[name].start % 64 == 0
         loaded = Loader(Split.of(CONFIG), lambda size: None).load(found[name])
         assert same([loaded], [array])
+
+
+@pytest.mark.parametrize(
+    "other", [{"a": ((64, 2), "int8")}, {"a": ((128,), "float32")}, {"b": ((128,), "int8")}, {}]
+)
+def test_what_is_kept_otherwise_is_not_found(folder: Path, other: Any) -> None:
+    assert kept.keep("place-identity", {"a": np.arange(128, dtype=np.int8)})
+    assert kept.find("place-identity", other) is None
 
 
 def test_another_file_in_its_place_is_converted_and_replaces_the_old(

@@ -202,7 +202,8 @@ def main(sizes: tuple[str, ...], kind: str) -> None:
     """Compare predicted with measured stage times."""
     began = time.perf_counter()
     found: list[Cell] = []
-    with kernels.using(named(kind)):
+    chosen = named(kind)
+    with kernels.using(chosen):
         standard = Probe(Shapes.standard())
         for size in sizes:
             for cell in cells(size, standard):
@@ -225,12 +226,11 @@ def main(sizes: tuple[str, ...], kind: str) -> None:
             f"({each['first_quartile']:.1%} to {each['third_quartile']:.1%}, worst "
             f"{each['worst']:.1%}), leaning {each['bias']:+.1%}"
         )
-    chosen = kernels.chosen()
     print(
         json.dumps(
             {
                 "bench": "cost",
-                "kernels": chosen.name if kind != "none" and chosen else None,
+                "kernels": chosen.name if chosen else None,
                 "seconds": round(time.perf_counter() - began),
                 "errors": told,
                 "within_target": told["one row"]["median"] <= TARGET,

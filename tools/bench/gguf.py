@@ -37,9 +37,7 @@ HEAD_NAMES = {"embed": "token_embd", "norm": "output_norm", "unembed": "output"}
 
 
 def write(file: Path, config: Qwen3Config) -> Path:
-    """Write it, unless it is there already; matrices in the config's dtype, norms in float32."""
-    if file.exists():
-        return file
+    """Write it: matrices in the config's dtype, norms in float32."""
     kind = BF16 if config.dtype == "bfloat16" else F32
     tensors = {
         f"{name}.weight": shape
@@ -54,8 +52,7 @@ def write(file: Path, config: Qwen3Config) -> Path:
     }
     kinds = {name: kind if len(shape) > 1 else F32 for name, shape in tensors.items()}
     pairs = _pairs(config, kind)
-    made = file.with_suffix(".new")
-    with made.open("wb") as to:
+    with file.open("wb") as to:
         to.write(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs)))
         for key, (typed, value) in pairs.items():
             to.write(_string(key) + struct.pack("<I", typed))
@@ -70,7 +67,6 @@ def write(file: Path, config: Qwen3Config) -> Path:
         to.write(bytes(-to.tell() % ALIGNMENT))
         for name, shape in tensors.items():
             _write_values(to, shape, kinds[name])
-    made.replace(file)
     return file
 
 

@@ -1,9 +1,9 @@
 """One run on a machine with an NVIDIA GPU, within minutes and without the network's packages.
 
 Every part is a process of its own with a deadline: what fails, hangs or no longer fits the time is
-named, and nothing else is lost. Parts print what they find as they find it, a JSON object a line:
-stages of two Qwen3 shapes with random weights, the device's copy bandwidth, the plan's error, and
-transformers on torch with a static cache and CUDA graphs.
+named, and nothing else is lost. What a part has found is shown when it is over, and the last line
+is all of it as JSON: stages of two Qwen3 shapes with random weights, the device's copy bandwidth,
+the plan's error, and transformers on torch with a static cache and CUDA graphs.
 
     python -m tools.bench.gpu
     python -m tools.bench.gpu --tiny        # small shapes, also on a CPU: does all of it run?
@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -392,7 +391,6 @@ def main(tiny: bool, budget: float, torch_python: str, only: str | None, size: s
         return
     end = time.monotonic() + budget
     results: list[Found] = []
-    summary: Found = {"bench": "gpu", "scale": scale}
     for name, most in PARTS.items():
         for size in SHAPES[scale]:
             seconds = min(most, end - time.monotonic() - 20)
@@ -403,12 +401,10 @@ def main(tiny: bool, budget: float, torch_python: str, only: str | None, size: s
                 for found in part(name, size, scale, seconds, python):
                     results.append({"part": name, "size": size, **found})
                     print(line(name, size, found), flush=True)
-            summary |= {"ratios": ratios(results), "results": results}
-            if "OUT" in os.environ:  # after every part: the next may take the machine with it
-                (Path(os.environ["OUT"]) / "gpu.json").write_text(json.dumps(summary))
-    for what, ratio in ratios(results).items():
+    compared = ratios(results)
+    for what, ratio in compared.items():
         print(f"{what}: {ratio} x transformers")
-    print(json.dumps(summary))
+    print(json.dumps({"bench": "gpu", "scale": scale, "ratios": compared, "results": results}))
 
 
 if __name__ == "__main__":

@@ -59,8 +59,8 @@ def main(
     llama: Path | None,
 ) -> None:
     """Serve a random checkpoint of a Qwen3 size and print its rates, the last line as JSON."""
-    if vs and llama is None:
-        raise click.UsageError("--vs llama.cpp needs --llama, the folder of llama-bench")
+    if (vs is None) != (llama is None):
+        raise click.UsageError("--vs llama.cpp and --llama, the folder of llama-bench, go together")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         model = write_checkpoint(Path(folder) / "model", SIZES[size])
         manifest = Manifest.of(str(model))

@@ -72,7 +72,9 @@ class LlamaCpp:
 
     def _run(self, program: str, *arguments: str) -> str:
         command = [str(self._programs / program), *self._common, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{program} ends with {done.returncode}: {done.stderr[-500:]}")
         time.sleep(SETTLE)
         return done.stdout
 
@@ -168,7 +170,6 @@ class Transformers:
             [str(python), "-c", _TRANSFORMERS, json.dumps(shape), config.dtype, str(TOKENS)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
             text=True,
         )
 
@@ -186,7 +187,10 @@ class Transformers:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(*what, file=self._process.stdin, flush=True)
-        return float(self._process.stdout.readline())
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"transformers ended with {self._process.wait()}, see above")
+        return float(answer)
 
 
 _TRANSFORMERS = """

@@ -55,14 +55,14 @@ def median_seconds(call: Callable[[], object], for_seconds: float = SECONDS) -> 
     return statistics.median(found)
 
 
-def overheads(config: Qwen3Config, rows: int) -> tuple[float, float]:
+def overheads(config: Qwen3Config) -> tuple[float, float]:
     """Microseconds of a stage call and of each of its blocks, with next to no weights to read."""
     small = slight(config)
-    x, positions = np.ones((rows, config.hidden), config.dtype), np.ones(rows, np.int32)
+    x, positions = np.ones((1, config.hidden), config.dtype), np.ones(1, np.int32)
     times = []
     for blocks in (1, 9):
         leaves = [random.block(small, i) for i in range(blocks)]
-        stage = Stage(small, leaves, None, context=16, groups=1, rows=rows)
+        stage = Stage(small, leaves, None, context=16, groups=1, rows=1)
         times.append(1e6 * median_seconds(lambda: stage.decode(0, positions, x), 0.2))  # noqa: B023
     return times[0], (times[1] - times[0]) / 8
 
@@ -210,8 +210,8 @@ def measure(
         "decode": results,
     }
     if context >= PROMPT:
-        found["prefill"] = prefill(stage, rounds, rivals)
-    call, block = overheads(config, 1)
+        found["prefill"] = prefill(stage, head, rounds, rivals)
+    call, block = overheads(config)
     found |= {"call_us": round(call), "block_us": round(block), "peak_bytes": peak()}
     print(f"overhead {call:.0f} us a call and {block:.0f} a block more, ", end="")
     print(f"peak memory {found['peak_bytes'] / 2**30:.2f} GiB")
@@ -227,13 +227,16 @@ def step_of(stage: Stage, head: bool, position: int, rows: int) -> Callable[[], 
     return lambda: stage.decode(0, positions, x)
 
 
-def prompt_of(stage: Stage, tokens: int) -> Callable[[], None]:
-    """A prompt of so many tokens in chunks, without the head."""
-    x = np.ones((tokens, stage.hidden), stage.wire_dtype)
+def prompt_of(stage: Stage, head: bool, tokens: int) -> Callable[[], None]:
+    """A prompt of so many tokens in chunks; with the head, from the tokens to the last one's
+    logits."""
+    x = np.ones(tokens, np.int32) if head else np.ones((tokens, stage.hidden), stage.wire_dtype)
 
     def chunks() -> None:
         for start in range(0, tokens, stage.chunk):
-            stage.prefill(0, 0, start, x[start : start + stage.chunk])
+            y = stage.prefill(0, 0, start, x[start : start + stage.chunk])
+        if head:
+            stage.logits(y[-1:])
 
     return chunks
 
@@ -253,17 +256,19 @@ class Bfloat16:
         return rows / median_seconds(step_of(self._stage, self._head, position, rows))
 
     def prefill(self, tokens: int) -> float:
-        return tokens / seconds(prompt_of(self._stage, tokens))
+        return tokens / seconds(prompt_of(self._stage, self._head, tokens))
 
     def close(self) -> None:
         pass
 
 
-def prefill(stage: Stage, rounds: int, rivals: list[Rival]) -> dict[str, Any]:
-    chunks = prompt_of(stage, PROMPT)
+def prefill(stage: Stage, head: bool, rounds: int, rivals: list[Rival]) -> dict[str, Any]:
+    chunks = prompt_of(stage, head, PROMPT)
     own: list[float] = []
     theirs: dict[str, list[float]] = {rival.name: [] for rival in rivals}
     chunks()
+    for rival in rivals:
+        rival.prefill(PROMPT)
     for _ in range(rounds):
         own.append(PROMPT / seconds(chunks))
         for rival in rivals:

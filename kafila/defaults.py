@@ -589,6 +589,9 @@ PACE_AGAIN: Final = 0.20
 """How far their median may be off before a member says so, and when it is as planned again. Good
 predictions are within 10 %; what is off by a quarter divides the blocks wrongly."""
 
+PACE_LEAST_US: Final = 250.0
+"""What they must be off beside that: less is any machine's noise, and nothing a plan could mend."""
+
 STATUS_SECONDS: Final = 1.0
 """Between two updates of the state on a terminal."""
 

@@ -1,6 +1,6 @@
 """Figures of a rendezvous for Prometheus: `GET /metrics`, answered on the loop that they are of.
 
-Needs the package prometheus-client (`pip install 'kafila[rendezvous]'`). Counts only: no key, no
+Needs the package prometheus-client (the extra `rendezvous`). Counts only: no key, no
 address, no session's name.
 """
 
@@ -30,7 +30,7 @@ class Metrics:
         except ImportError:
             raise UsageProblem(
                 "--metrics needs the package prometheus-client: "
-                "run `pip install 'kafila[rendezvous]'`"
+                "run `pip install '.[rendezvous]'` in Kafila's folder"
             ) from None
         self._rendezvous = rendezvous
         self._registry = CollectorRegistry()

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any, Literal
 
-from kafila.defaults import PACE_AGAIN, PACE_OFF, PACE_STEPS
+from kafila.defaults import PACE_AGAIN, PACE_LEAST_US, PACE_OFF, PACE_STEPS
 from kafila.derive import model_value
 from kafila.plan import cost
 from kafila.plan.values import Load
@@ -59,7 +59,7 @@ class Pace:
         steps, self._steps = self._steps, []
         self.ratio = statistics.median(took / due for took, due in steps)
         took_us = statistics.median(took for took, _ in steps)
-        verdict = self._judged(self.ratio)
+        verdict = self._judged(self.ratio, statistics.median(abs(t - due) for t, due in steps))
         if verdict == self._verdict:
             return None
         self._verdict = verdict
@@ -71,8 +71,10 @@ class Pace:
             return {"verdict": None, "measured_over_planned": None}
         return {"verdict": self._verdict, "measured_over_planned": round(self.ratio, 3)}
 
-    def _judged(self, ratio: float) -> Verdict:
+    def _judged(self, ratio: float, apart_us: float) -> Verdict:
         """A verdict is only given up by a margin, or steps near the limit would change it often."""
+        if apart_us < PACE_LEAST_US:
+            return "as planned"
         off = PACE_OFF if self._verdict == "as planned" else PACE_AGAIN
         if ratio > 1 + off:
             return "slower"
@@ -85,8 +87,8 @@ def _words(verdict: Verdict, ratio: float, took_us: float) -> str:
         return f"{took}, about as planned again"
     times = f"{took}, {ratio:.2f} times what the plan says"
     if verdict == "faster":
-        return f"{times}; with a new probe and plan this member would hold more blocks"
+        return f"{times}; probe and plan again, or the others do work that this member could do"
     return (
-        f"warning: {times}: another program uses this machine, or it was measured for another "
-        "model or on a better day; end the program, or probe with --model and plan again"
+        f"warning: {times}: another program or member uses this machine, or it was measured for "
+        "another model or when it was faster; end the program, or probe with --model and plan again"
     )

@@ -9,6 +9,7 @@ import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import click
 import numpy as np
 
 READ_BYTES = 1 << 29
@@ -33,7 +34,9 @@ class Reader:
         return time.perf_counter() - began
 
 
+@click.command()
 def main() -> None:
+    """Print the read bandwidth of all cores together, the last line as JSON."""
     reader = Reader()
     rate = statistics.median(reader.bandwidth() for _ in range(ROUNDS))
     print(f"{rate / 1e9:.1f} GB/s on {reader.cores} cores")

@@ -196,7 +196,9 @@ def show(cell: Cell) -> None:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--size", "sizes", type=click.Choice(list(RANGES)), multiple=True, default=RANGES)
+@click.option(
+    "--size", "sizes", type=click.Choice(list(RANGES)), multiple=True, default=list(RANGES)
+)
 @click.option("--kernels", "kind", default="best", help="An instruction set, best, or none.")
 def main(sizes: tuple[str, ...], kind: str) -> None:
     """Compare predicted with measured stage times."""

@@ -11,12 +11,13 @@ plan's prediction. Everything but the stage is the real thing.
 
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import click
 
 from kafila.derive import plan_probes
 from kafila.plan.make import Wishes
@@ -71,7 +72,10 @@ def planned(strategy: Strategy) -> Iterator[tuple[int, dict[str, Any], float]]:
         yield groups, seconds, USERS * (told.token_full_us or 0) / (told.shared_token_us or 1)
 
 
-def main() -> None:
+@click.command()
+@click.option("--balanced", is_flag=True, help="Only the balanced ring.")
+def main(balanced: bool) -> None:
+    """Time one and four requests on rings of paced stages, the last line as JSON."""
     with tempfile.TemporaryDirectory() as folder:
         one, many = rates(Path(folder), {}, USERS, tokens=192, runs=3)
     result: dict[str, Any] = {
@@ -83,7 +87,7 @@ def main() -> None:
     }
     print(f"1 request {one:.2f} tok/s, {USERS} requests {many:.2f} tok/s: {many / one:.3f} times")
     strategies: tuple[Strategy, ...] = ("uniform", "memory")
-    for strategy in () if "--balanced" in sys.argv else strategies:
+    for strategy in () if balanced else strategies:
         for groups, paces, told in planned(strategy):
             with tempfile.TemporaryDirectory() as folder:
                 one, many = rates(Path(folder), paces, groups, tokens=48, runs=2)

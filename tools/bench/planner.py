@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from random import Random
 
+import click
+
 from kafila.defaults import EXACT_RING
 from kafila.plan.cycle import cheapest_cycle
 from kafila.plan.make import Wishes, make_plan
@@ -26,7 +28,9 @@ REPEATS = 7
 WORLD = str(FOLDER / "world-qwen3-32b.probes.yaml")
 
 
+@click.command()
 def main() -> None:
+    """Time planning and the command line, the last line as JSON."""
     random = Random(0)
     measured = {
         "nothing_s": command(sys.executable, "-c", "pass"),

@@ -12,6 +12,8 @@ import statistics
 import tempfile
 from pathlib import Path
 
+import click
+
 from tools.loopback import Ring
 from tools.make_goldens import CASES
 
@@ -27,7 +29,9 @@ def first_token(ring: Ring, run: int) -> float:
     return float(answer["timings"]["prompt_ms"]) / 1e3
 
 
+@click.command()
 def main() -> None:
+    """Time a prompt round four paced stages, the last line as JSON."""
     floor = (CHUNKS + STAGES - 1) * SECONDS
     paces = json.dumps({"first": 0, "further": 0, "chunk": SECONDS, "wide": True})
     serve = ("-m", "tests.e2e.paced_serve", paces)

@@ -49,7 +49,9 @@ def decode_rate(ring: Ring, tokens: int) -> float:
 @click.option("--tokens", default=64, show_default=True, help="Of each answer.")
 @click.option("--runs", default=5, show_default=True)
 @click.option("--vs", type=click.Choice(["llama.cpp"]))
-@click.option("--llama", type=click.Path(path_type=Path), help="Folder of llama-bench.")
+@click.option(
+    "--llama", type=click.Path(exists=True, path_type=Path), help="Folder of llama-bench."
+)
 def main(
     size: str,
     members: tuple[int, ...],

@@ -83,8 +83,17 @@ def overheads(config: Qwen3Config) -> tuple[float, float]:
 @click.option("--kernels", "kind", default="best", help="An instruction set, best, or none.")
 @click.option("--rounds", type=click.IntRange(1), default=5)
 @click.option("--vs", multiple=True, type=click.Choice(["bfloat16", "transformers", "llama.cpp"]))
-@click.option("--llama", type=click.Path(path_type=Path), help="Folder of llama-bench.")
-@click.option("--python", type=click.Path(path_type=Path), default=".venv-peers/bin/python")
+@click.option(
+    "--llama",
+    type=click.Path(exists=True, path_type=Path),
+    help="Folder of llama-bench.",
+)
+@click.option(
+    "--python",
+    type=click.Path(path_type=Path),
+    default=".venv-peers/bin/python",
+    help="One that has torch and transformers; `make test-peers` makes the default.",
+)
 def main(
     size: str,
     blocks: int | None,
@@ -119,6 +128,8 @@ def main(
             raise click.UsageError("--vs llama.cpp needs --llama, the folder of llama-bench")
         rivals.append(LlamaCpp(llama, config, len(os.sched_getaffinity(0))))
     if "transformers" in vs:
+        if not python.exists():
+            raise click.UsageError(f"{python} is not there: --python names one with transformers")
         rivals.append(Transformers(python, config))
     try:
         with kernels.using(named(kind)):

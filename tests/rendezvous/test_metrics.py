@@ -90,5 +90,5 @@ async def test_without_its_package_it_says_what_to_install(
     lan: Lan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(UsageProblem, match=r"pip install 'kafila\[rendezvous\]'"):
+    with pytest.raises(UsageProblem, match=r"pip install '\.\[rendezvous\]'"):
         await Metrics.serve(lan.rendezvous, LOOPBACK, 0)

@@ -73,9 +73,10 @@ class Pace:
 
     def _judged(self, ratio: float, apart_us: float) -> Verdict:
         """A verdict is only given up by a margin, or steps near the limit would change it often."""
-        if apart_us < PACE_LEAST_US:
+        usual = self._verdict == "as planned"
+        if usual and apart_us < PACE_LEAST_US:
             return "as planned"
-        off = PACE_OFF if self._verdict == "as planned" else PACE_AGAIN
+        off = PACE_OFF if usual else PACE_AGAIN
         if ratio > 1 + off:
             return "slower"
         return "faster" if ratio < 1 - off else "as planned"
